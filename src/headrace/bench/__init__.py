@@ -1,0 +1,1 @@
+"""Load harness against any OpenAI-compatible URL."""

@@ -1,0 +1,1 @@
+"""Cython over csrc/: the hot path of the router."""

@@ -1,0 +1,1 @@
+"""Fake vLLM replicas with realistic dynamics."""

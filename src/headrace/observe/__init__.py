@@ -1,0 +1,1 @@
+"""Metrics exposition, dashboard, access log, tracing."""

@@ -1,0 +1,1 @@
+"""The data plane: HTTP relay on uvloop transports."""
