@@ -1,0 +1,308 @@
+import os
+
+from libc.math cimport NAN
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+from headrace.core.fleet cimport *
+
+MAX_SLOTS = FLEET_SLOTS
+MAX_PAIRS = FLEET_PAIRS
+MAX_MODELS = FLEET_MODELS
+MAX_GROUPS = FLEET_GROUPS
+MAX_PROCESSES = FLEET_PROCESSES
+MAX_BLOB_BYTES = FLEET_BLOB_BYTES
+OUTCOME_NAMES = ("ok", "client_error", "upstream_error", "incomplete", "timeout", "client_closed", "rejected")
+FAILURE_NAMES = ("refused", "connect_timeout", "reset", "stale", "5xx", "cut", "timeout", "error_event",
+                 "going_away", "overloaded")
+HIST_NAMES = ("duration", "ttft", "tpot", "itl", "queue_wait", "overhead", "probe")
+
+
+cdef class Segment:
+    def __cinit__(self):
+        self.base = NULL
+        self.fd = -1
+
+    def __dealloc__(self):
+        if self.base is not NULL:
+            munmap(self.base, self.bytes)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+    @staticmethod
+    def create(int processes, uint64_t prefix_bytes):
+        cdef Segment s = Segment()
+        if not 1 <= processes <= FLEET_PROCESSES:
+            raise ValueError(f"processes: wanted {processes}, allowed 1 to {FLEET_PROCESSES}")
+        s.bytes = fleet_size(processes, prefix_bytes)
+        s.fd = os.memfd_create("headrace")
+        os.ftruncate(s.fd, s.bytes)
+        s._map()
+        fleet_init(s.base, processes, prefix_bytes)
+        memset(fleet_prefix(s.base), 0, prefix_bytes)
+        s.processes = processes
+        return s
+
+    @staticmethod
+    def attach(int fd):
+        cdef Segment s = Segment()
+        s.fd = os.dup(fd)
+        s.bytes = os.fstat(fd).st_size
+        s._map()
+        if fleet_check(s.base, s.bytes) != 0:
+            raise ValueError("the shared segment was made by another version of headrace")
+        s.processes = s.base.processes
+        return s
+
+    def _map(self):
+        cdef void *at = mmap(NULL, self.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, self.fd, 0)
+        if at == MAP_FAILED:
+            raise MemoryError(f"cannot map {self.bytes} bytes")
+        self.base = <fleet *>at
+
+    cdef int _slot(self, int slot) except -1:
+        if not 0 <= slot < FLEET_SLOTS:
+            raise IndexError(f"slot: wanted {slot}, have 0 to {FLEET_SLOTS - 1}")
+        return slot
+
+    # ---- rows: control writes
+
+    def write_row(self, int slot, *, bint eligible, bint trickle=False, uint32_t generation, double weight=1.0,
+                  double ramp=1.0, int max_concurrency, int max_queue=0, int running=-1, int waiting=-1,
+                  double foreign_seqs=0.0, double foreign_waiting=0.0, double kv_usage=NAN, double hit_ratio=NAN,
+                  int64_t kv_capacity_tokens=0, uint64_t scraped_at_ns=0, bint used=True):
+        cdef row r
+        memset(&r, 0, sizeof(r))
+        self._slot(slot)
+        r.generation = generation
+        r.flags = (ROW_USED if used else 0) | (ROW_ELIGIBLE if eligible else 0) | (ROW_TRICKLE if trickle else 0)
+        r.max_concurrency, r.max_queue, r.running, r.waiting = max_concurrency, max_queue, running, waiting
+        r.weight, r.ramp = weight, ramp
+        r.foreign_seqs, r.foreign_waiting = foreign_seqs, foreign_waiting
+        r.kv_usage, r.hit_ratio, r.kv_capacity_tokens = kv_usage, hit_ratio, kv_capacity_tokens
+        r.scraped_at_ns = scraped_at_ns
+        row_write(fleet_row(self.base, slot), &r)
+
+    def clear_row(self, int slot):
+        """The replica is gone; the slot may be used again with a higher generation once requests(slot) is 0."""
+        cdef row r
+        memset(&r, 0, sizeof(r))
+        r.generation = fleet_row(self.base, self._slot(slot)).generation
+        row_write(fleet_row(self.base, slot), &r)
+
+    def row(self, int slot):
+        cdef row r
+        if row_read(fleet_row(self.base, self._slot(slot)), &r) != 0:
+            return None
+        return {
+            "used": bool(r.flags & ROW_USED), "eligible": bool(r.flags & ROW_ELIGIBLE),
+            "trickle": bool(r.flags & ROW_TRICKLE), "generation": r.generation, "weight": r.weight, "ramp": r.ramp,
+            "max_concurrency": r.max_concurrency, "max_queue": r.max_queue, "running": r.running,
+            "waiting": r.waiting, "foreign_seqs": r.foreign_seqs, "foreign_waiting": r.foreign_waiting,
+            "kv_usage": r.kv_usage, "hit_ratio": r.hit_ratio, "kv_capacity_tokens": r.kv_capacity_tokens,
+            "scraped_at_ns": r.scraped_at_ns,
+        }
+
+    # ---- cells: sums over processes
+
+    def requests(self, int slot):
+        return fleet_requests(self.base, self._slot(slot))
+
+    def cell(self, int slot):
+        """Everything of one replica, summed over the processes and the archive (gauges: the processes alone)."""
+        cdef cell *c
+        cdef uint32_t p
+        cdef int i
+        cdef uint64_t sent = 0, succeeded = 0, ok_ns = 0, failed_ns = 0, cancelled = 0, neutral = 0, tokens = 0
+        cdef uint64_t busy = 0, progress = 0
+        cdef int64_t requests = 0, seqs = 0, decoding = 0, streak = 0
+        cdef double pending = 0, kv = 0, inflight_tokens = 0
+        failures = [0] * FAILURES
+        self._slot(slot)
+        for p in range(self.base.processes + 1):
+            c = &fleet_block(self.base, p).cells[slot]
+            sent += atom_u64(&c.sent)
+            succeeded += atom_u64(&c.succeeded)
+            cancelled += atom_u64(&c.cancelled)
+            neutral += atom_u64(&c.neutral)
+            tokens += atom_u64(&c.completed_tokens)
+            ok_ns = max(ok_ns, atom_u64(&c.ok_ns))
+            failed_ns = max(failed_ns, atom_u64(&c.failed_ns))
+            for i in range(FAILURES):
+                failures[i] += atom_u64(&c.failures[i])
+            if p == self.base.processes:
+                break
+            if atom_i32(&c.requests) > 0 and (busy == 0 or atom_u64(&c.busy_since_ns) < busy):
+                busy = atom_u64(&c.busy_since_ns)
+            progress = max(progress, atom_u64(&c.progress_ns))
+            requests += atom_i32(&c.requests)
+            seqs += atom_i32(&c.seqs)
+            decoding += atom_i32(&c.decoding)
+            streak += atom_u32(&c.fail_streak)
+            pending += atom_f64(&c.pending_tokens)
+            kv += atom_f64(&c.kv_tokens)
+            inflight_tokens += atom_f64(&c.inflight_tokens)
+        return {
+            "requests": requests, "seqs": seqs, "decoding": decoding, "pending_tokens": pending, "kv_tokens": kv,
+            "inflight_tokens": inflight_tokens, "busy_since_ns": busy, "progress_ns": progress, "sent": sent,
+            "succeeded": succeeded, "cancelled": cancelled, "neutral": neutral, "ok_ns": ok_ns,
+            "failed_ns": failed_ns, "fail_streak": streak, "failures": dict(zip(FAILURE_NAMES, failures)),
+            "completed_tokens": tokens,
+        }
+
+    # ---- processes
+
+    def process(self, int process):
+        cdef process_cell *c = &fleet_block(self.base, process).self
+        return {"pid": c.pid, "beat_ns": c.beat_ns, "requests": c.requests, "queued": c.queued,
+                "connections": c.connections, "buffered_bytes": c.buffered_bytes, "draining": bool(c.draining),
+                "blob_seen": c.blob_seen, "accepted": c.accepted, "row_misses": c.row_misses,
+                "bad_http": c.bad_http, "dropped": fleet_ring(self.base, process).dropped
+                if process < self.processes else 0}
+
+    def retire(self, int process):
+        fleet_retire(self.base, process)
+
+    # ---- metrics
+
+    def counters(self):
+        """{packed key: count} over all processes; unpack with `unpack_series`."""
+        cdef series *table
+        cdef uint32_t p
+        cdef int i
+        cdef uint64_t key
+        total = {}
+        for p in range(self.base.processes + 1):
+            table = fleet_block(self.base, p).series
+            for i in range(SERIES_SLOTS):
+                key = atom_u64(&table[i].key)
+                if key:
+                    total[key] = total.get(key, 0) + atom_u64(&table[i].count)
+        return total
+
+    cdef object _hist(self, hist *h, int kind):
+        cdef const double *bounds = hist_bounds(kind)
+        cdef int i
+        return {"sum": h.sum, "bounds": [bounds[i] for i in range(HIST_BUCKETS - 1)],
+                "buckets": [h.bucket[i] for i in range(HIST_BUCKETS)]}
+
+    def model(self, int model):
+        """Counters and histograms of one model id over all processes."""
+        cdef model_cell total
+        cdef model_cell *c
+        cdef uint32_t p
+        memset(&total, 0, sizeof(total))
+        if not 0 <= model < FLEET_MODELS:
+            raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
+        for p in range(self.base.processes + 1):
+            c = &fleet_block(self.base, p).models[model]
+            if p < self.base.processes:
+                total.queued += atom_i32(&c.queued)
+            total.prompt_tokens += atom_u64(&c.prompt_tokens)
+            total.completion_tokens += atom_u64(&c.completion_tokens)
+            total.estimated_prompt_tokens += atom_u64(&c.estimated_prompt_tokens)
+            total.cached_tokens += atom_u64(&c.cached_tokens)
+            hist_merge(&total.duration, &c.duration)
+            hist_merge(&total.tpot, &c.tpot)
+            hist_merge(&total.itl, &c.itl)
+            hist_merge(&total.queue_wait, &c.queue_wait)
+        return {
+            "queued": total.queued, "prompt_tokens": total.prompt_tokens,
+            "completion_tokens": total.completion_tokens, "cached_tokens": total.cached_tokens,
+            "estimated_prompt_tokens": total.estimated_prompt_tokens,
+            "duration": self._hist(&total.duration, HIST_DURATION), "tpot": self._hist(&total.tpot, HIST_TPOT),
+            "itl": self._hist(&total.itl, HIST_ITL), "queue_wait": self._hist(&total.queue_wait, HIST_QUEUE_WAIT),
+        }
+
+    def pair(self, int pair):
+        """In-flight gauges and the TTFT histogram of one (slot, model) pair over all processes."""
+        cdef pair_cell total
+        cdef pair_cell *c
+        cdef uint32_t p
+        memset(&total, 0, sizeof(total))
+        if not 0 <= pair < FLEET_PAIRS:
+            raise IndexError(f"pair: wanted {pair}, have 0 to {FLEET_PAIRS - 1}")
+        for p in range(self.base.processes + 1):
+            c = &fleet_block(self.base, p).pairs[pair]
+            if p < self.base.processes:
+                total.requests += atom_i32(&c.requests)
+                total.inflight_tokens += atom_f64(&c.inflight_tokens)
+            hist_merge(&total.ttft, &c.ttft)
+        return {"requests": total.requests, "inflight_tokens": total.inflight_tokens,
+                "ttft": self._hist(&total.ttft, HIST_TTFT)}
+
+    def overhead(self):
+        cdef hist total
+        cdef uint32_t p
+        memset(&total, 0, sizeof(total))
+        for p in range(self.base.processes + 1):
+            hist_merge(&total, &fleet_block(self.base, p).self.overhead)
+        return self._hist(&total, HIST_OVERHEAD)
+
+    # ---- blob: control publishes, processes read
+
+    def publish(self, bytes blob not None):
+        cdef uint64_t generation = self.base.blob_generation + 1
+        if len(blob) > FLEET_BLOB_BYTES:
+            raise ValueError(f"configuration and replica list: {len(blob)} bytes, limit {FLEET_BLOB_BYTES}")
+        memcpy(fleet_blob(self.base, generation & 1), <const char *>blob, len(blob))
+        self.base.blob_bytes[generation & 1] = len(blob)
+        atom_set_u64(&self.base.blob_generation, generation)
+        return generation
+
+    @property
+    def blob_generation(self):
+        return atom_u64(&self.base.blob_generation)
+
+    def blob(self):
+        """(generation, bytes) of the blob in force; None before the first one or while control is too fast for us."""
+        cdef uint64_t generation
+        for _ in range(4):
+            generation = atom_u64(&self.base.blob_generation)
+            if generation == 0:
+                return None
+            copy = fleet_blob(self.base, generation & 1)[:self.base.blob_bytes[generation & 1]]
+            if atom_u64(&self.base.blob_generation) == generation:
+                return generation, copy
+        return None
+
+    # ---- flags
+
+    @property
+    def draining(self):
+        return bool(atom_u32(&self.base.draining))
+
+    @draining.setter
+    def draining(self, bint value):
+        atom_set_u32(&self.base.draining, value)
+
+    @property
+    def serving(self):
+        return atom_u32(&self.base.serving)
+
+    @serving.setter
+    def serving(self, uint32_t value):
+        atom_set_u32(&self.base.serving, value)
+
+    def beat(self, uint64_t now_ns):
+        atom_set_u64(&self.base.control_beat_ns, now_ns)
+
+    # ---- rings
+
+    def pop_record(self, int process):
+        """(kind, bytes) of the next record that a process sent up, or None."""
+        cdef uint32_t kind = 0
+        cdef int32_t n
+        cdef char buffer[65536]
+        if not 0 <= process < self.processes:
+            raise IndexError(f"process: wanted {process}, have 0 to {self.processes - 1}")
+        n = ring_pop(fleet_ring(self.base, process), &kind, buffer, sizeof(buffer))
+        if n == -1:
+            return None
+        return kind, buffer[:max(n, 0)]
+
+
+def unpack_series(key):
+    """(kind, a, b, c, d) of a key of Segment.counters()."""
+    return key >> 56, key >> 40 & 0xffff, key >> 28 & 0xfff, key >> 16 & 0xfff, key & 0xffff
