@@ -1,0 +1,92 @@
+"""Run fake vLLM replicas in one process, on consecutive ports, for trying things without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from headrace.mock.http import HttpProtocol
+from headrace.mock.presets import DEFAULT_PRESET, PRESETS
+from headrace.mock.replica import Options, Replica
+
+EXAMPLE = "headrace mock --replicas 3 --port 8100 --preset llama3-8b-h100 --speedup 10"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `headrace mock`."""
+    add = parser.add_argument
+    add("--replicas", type=_positive, default=1, metavar="N", help="how many (default: 1)")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, default=8100, metavar="FIRST", help="port of the first replica")
+    add("--model", nargs="+", default=["mock"], metavar="NAME", help="served model names")
+    add(
+        "--preset",
+        default=DEFAULT_PRESET,
+        choices=sorted(PRESETS),
+        metavar="NAME",
+        help=f"engine to imitate: {', '.join(sorted(PRESETS))} (default: {DEFAULT_PRESET})",
+    )
+    add("--speedup", type=_factor, default=1.0, metavar="X", help="run X times as fast")
+    add("--max-num-queued-reqs", type=int, default=0, metavar="N", help="refuse above N waiting")
+    add("--api-key", help="key that clients must send")
+    add("--enable-request-id-headers", action="store_true", help="echo x-request-id")
+    add("--seed", type=int, default=0, help="same seed, same behaviour (default: 0)")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; 1 if a port is taken."""
+    return uvloop.run(_serve(args))
+
+
+async def _serve(args: argparse.Namespace) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    options = Options(
+        models=args.model,
+        preset=PRESETS[args.preset],
+        speedup=args.speedup,
+        seed=args.seed,
+        api_key=args.api_key,
+        request_id_headers=args.enable_request_id_headers,
+        max_queued=args.max_num_queued_reqs,
+    )
+    replicas = [Replica(i, options) for i in range(args.replicas)]
+    try:
+        for replica in replicas:
+            await listen(replica, args.host, args.port + replica.index)
+    except OSError as error:
+        print(f"headrace mock: {error}", file=sys.stderr)
+        return 1
+    urls = [f"http://{args.host}:{args.port + r.index}" for r in replicas]
+    print(f"headrace mock ready: {' '.join(urls)}", file=sys.stderr, flush=True)
+    await stop.wait()
+    return 0
+
+
+async def listen(replica: Replica, host: str, port: int) -> asyncio.Server:
+    """Open the replica's port."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(
+        lambda: HttpProtocol(replica.handle, replica.connections), host, port, backlog=1024
+    )
+
+
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not 1 or more")
+    return number
+
+
+def _factor(word: str) -> float:
+    number = float(word)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{word} is not above 0")
+    return number
