@@ -1,7 +1,7 @@
 """What control publishes to the processes: one immutable document, whole or not at all.
 
-Numbers that change by the second (state, weight, load) are in the rows of the segment; this holds what is no number: who the
-replicas are, which models they serve, the configuration in force.
+Numbers that change by the second (state, weight, load) are in the rows of the segment; this holds
+what is no number: who the replicas are, which models they serve, the configuration in force.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.config import Config
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """A replica as processes need it to connect: `slot` is its row and cell, `id` stands in headers and labels."""
+    """A replica to connect to: `slot` is its row and cell, `id` stands in headers and labels."""
 
     slot: int
     generation: int
@@ -26,7 +26,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 class ModelInfo(msgspec.Struct, frozen=True):
     """A served model: its id in the segment, its learning group, and where it lives.
 
-    `slots[i]` serves it under pair `pairs[i]`; `card` is the entry of /v1/models, as one replica gave it.
+    `slots[i]` serves it under pair `pairs[i]`; `card` is the entry of /v1/models, as a replica
+    gave it.
     """
 
     id: int

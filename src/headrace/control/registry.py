@@ -1,0 +1,155 @@
+"""Who the replicas are: slots, model ids, learning groups and pairs, and the snapshot made of them.
+
+Only control holds a registry. It hands out the numbers under which the segment keeps rows and
+cells; processes learn them from the snapshot. A slot is given to another replica only when no
+request of the old one is in flight, and with a new generation.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from headrace.config import Config, ReplicaConfig
+from headrace.core.segment import MAX_GROUPS, MAX_MODELS, MAX_PAIRS, MAX_SLOTS, Segment
+from headrace.errors import ConfigError
+from headrace.snapshot import ModelInfo, ReplicaInfo, Snapshot
+
+OTHER = 0  # model and pair that take what no longer fits
+
+
+class Member:
+    """A replica as control knows it."""
+
+    def __init__(self, config: ReplicaConfig, slot: int, generation: int) -> None:
+        self.config = config
+        self.slot = slot
+        self.generation = generation
+        self.id: str = config.id
+        self.url: str = config.url
+        self.cards: dict[str, dict[str, Any]] = {}
+        if config.models:
+            self.cards = {name: model_card(name) for name in config.models}
+        self.state = "warming"
+        self.reason = "not checked yet"
+        self.since = time.time()
+        self.sources: set[str] = set()
+
+    def become(self, state: str, reason: str) -> bool:
+        """Take on a state; True if it is another one."""
+        changed = state != self.state
+        if changed:
+            self.since = time.time()
+        self.state, self.reason = state, reason
+        return changed
+
+    @property
+    def takes_traffic(self) -> bool:
+        """Whether new requests may go there."""
+        return self.state in ("ready", "degraded")
+
+
+def model_card(name: str) -> dict[str, Any]:
+    """An entry of /v1/models for a model that the configuration names."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "headrace"}
+
+
+def group_name(card: dict[str, Any], cards: dict[str, dict[str, Any]]) -> str:
+    """The base model a served name learns with: adapters follow `parent`, aliases share `root`."""
+    parent = card.get("parent")
+    if isinstance(parent, str) and parent:
+        card = cards.get(parent, {"id": parent})
+    root = card.get("root")
+    return root if isinstance(root, str) and root else str(card["id"])
+
+
+class _Numbers:
+    """Hands out 1 … limit-1 by name, for ever; beyond the limit everything is OTHER."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.by_name: dict[Any, int] = {}
+
+    def of(self, name: Any) -> int:
+        number = self.by_name.get(name)
+        if number is None:
+            number = len(self.by_name) + 1
+            if number >= self.limit:
+                return OTHER
+            self.by_name[name] = number
+        return number
+
+
+class Registry:
+    """Members by id, and the numbers of everything."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.members: dict[str, Member] = {}
+        self.model_ids = _Numbers(MAX_MODELS)
+        self.groups = _Numbers(MAX_GROUPS)
+        self.pairs = _Numbers(MAX_PAIRS)
+        self._leaving: dict[int, int] = {}  # slot -> generation, until its last request ends
+        self._free = list(range(MAX_SLOTS - 1, -1, -1))
+        self._generations = [0] * MAX_SLOTS
+
+    def add(self, config: ReplicaConfig) -> Member:
+        """A new member for a new URL; raises ConfigError when all slots are taken."""
+        self.reclaim()
+        if not self._free:
+            raise ConfigError(f"replicas: at most {MAX_SLOTS}")
+        slot = self._free.pop()
+        self._generations[slot] += 1
+        member = Member(config, slot, self._generations[slot])
+        self.members[member.id] = member
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Forget a member; its slot is free again when nothing is in flight there."""
+        self.members.pop(member.id, None)
+        self.segment.clear_row(member.slot)
+        self._leaving[member.slot] = member.generation
+
+    def reclaim(self) -> None:
+        """Give back the slots of removed members that have no request in flight any more."""
+        for slot in [s for s in self._leaving if self.segment.requests(s) == 0]:
+            del self._leaving[slot]
+            self._free.insert(0, slot)
+
+    def restarted(self, member: Member) -> None:
+        """The replica lost its memory (cache, counters): a new generation in the same slot."""
+        self._generations[member.slot] += 1
+        member.generation = self._generations[member.slot]
+
+    def pair(self, member: Member, model: str) -> int:
+        """The pair number of a replica and a model: kept for ever, so that its series never mix."""
+        return self.pairs.of((member.id, model))
+
+    def known_models(self) -> dict[str, list[Member]]:
+        """Every model any member serves or served last, with these members."""
+        found: dict[str, list[Member]] = {}
+        for member in self.members.values():
+            for name in member.cards:
+                found.setdefault(name, []).append(member)
+        return found
+
+    def snapshot(self, config: Config) -> Snapshot:
+        """The document for the processes."""
+        models = []
+        for name, members in self.known_models().items():
+            cards = members[0].cards
+            models.append(
+                ModelInfo(
+                    id=self.model_ids.of(name),
+                    name=name,
+                    group=self.groups.of(group_name(cards[name], cards)),
+                    slots=[m.slot for m in members],
+                    pairs=[self.pair(m, name) for m in members],
+                    card=cards[name],
+                )
+            )
+        replicas = [
+            ReplicaInfo(m.slot, m.generation, m.id, m.url, m.config.api_key)
+            for m in self.members.values()
+        ]
+        return Snapshot(replicas, models, config)
