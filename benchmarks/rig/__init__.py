@@ -1,0 +1,1 @@
+"""Shared by the benchmark scripts: gateways, the load generator, accounting from /proc."""
