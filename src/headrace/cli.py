@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from headrace import __version__
 
-# name: (module, one line of help). A module has EXAMPLE, add_arguments(parser) and run(args) -> exit code.
+# name: (module, one line of help)
+# A module has EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
     "serve": ("headrace.serve", "run the gateway"),
     "check": ("headrace.check", "validate a configuration and print the effective one"),

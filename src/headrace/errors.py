@@ -1,7 +1,7 @@
-"""Every error of headrace: one tree, in which a class says whose fault it is and how HTTP says it.
+"""Every error of headrace: one tree, in which a class says whose fault it is and its HTTP status.
 
-`ClientError` is the caller's fault, `ReplicaError` an engine's, `GatewayError` ours (capacity, state
-or configuration). The status and the code of a class are fixed; messages carry the numbers.
+`ClientError` is the caller's fault, `ReplicaError` an engine's, `GatewayError` ours (capacity or
+state). The status and the code of a class are fixed; messages carry the numbers.
 """
 
 from __future__ import annotations
