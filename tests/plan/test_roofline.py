@@ -1,0 +1,117 @@
+"""Step times from the sheets, against public measurements."""
+
+import pytest
+
+from headrace.plan.catalog import find_model
+from headrace.plan.gpus import find_gpu
+from headrace.plan.memory import Split
+from headrace.plan.roofline import (
+    all_reduce_s,
+    attention_flops,
+    crossover_batch,
+    decode_ceiling_tokens_per_s,
+    decode_step_s,
+    pipeline_bubble_ratio,
+    prefill_s,
+)
+from headrace.plan.steplaw import machine_of, step_law
+
+
+def test_27b_in_int4_tops_out_near_200_tokens_a_second_at_3_35_tb() -> None:
+    machine = machine_of(find_gpu("H100-SXM"), Split())
+    for name in ("gemma-2-27b", "gemma-3-27b"):
+        assert 180 <= decode_ceiling_tokens_per_s(find_model(name), machine, "int4") <= 250
+
+
+# Single streams measured with vLLM: model, card, tp, tokens a second.
+SINGLE_STREAMS = [
+    # johnmusgrave.com, "vLLM throughput-latency sweep on NVIDIA A100", vLLM 0.23
+    ("llama-3.1-8b", "A100-40G", 1, 75.0),
+    # github.com/tenstorrent/tt-inference-server/issues/143: TPOT 30.9 ms on 2 × H100
+    ("qwen2.5-72b", "H100-SXM", 2, 32.4),
+    # github.com/tenstorrent/tt-inference-server/issues/340: TPOT 4.6 ms on an A100
+    ("qwen3-1.7b", "A100-80G", 1, 215.0),
+    # arXiv 2026-05-28, "Memory-bound but not bandwidth-limited": 62.3 ms a step on an L4
+    ("qwen2.5-7b", "L4", 1, 16.0),
+]
+
+
+@pytest.mark.parametrize(("model", "gpu", "tp", "measured"), SINGLE_STREAMS)
+def test_single_streams_are_within_a_factor_of_1_5(
+    model: str, gpu: str, tp: int, measured: float
+) -> None:
+    machine = machine_of(find_gpu(gpu), Split(tp))
+    step_s = decode_step_s(find_model(model), machine, "bf16", "bf16", 1, 1024)
+    assert measured / 1.5 <= 1 / step_s <= measured * 1.5
+
+
+def saturated_output_tokens_per_s(
+    model: str, gpu: str, tp: int, dtype: str, batch: int, prompt: int, output: int
+) -> float:
+    """A replica with a full batch: every sequence brings its prompt's prefill once an output."""
+    law = step_law(find_model(model), find_gpu(gpu), tp, weights_dtype=dtype)
+    step_s = law.step_s(batch * prompt / output, batch, batch * (prompt + output / 2))
+    return batch / step_s
+
+
+# Full batches measured with vLLM on ShareGPT (about 220 tokens in, 200 out) or as said.
+THROUGHPUTS = [
+    # github.com/LambdaLabsML/vllm-benchmark, benchmark_v0.md, vLLM 0.6.0, at most 256 sequences
+    ("llama-3.1-8b", "H100-SXM", 1, "bf16", 256, 220, 200, 8088),
+    ("llama-3.1-70b", "H100-SXM", 4, "bf16", 256, 220, 200, 3543),
+    ("llama-3.1-405b", "H100-SXM", 8, "fp8", 256, 220, 200, 1714),
+    # databasemart.com, "A40 vLLM Benchmark": 50 at once, 100 in, 443 out on average
+    ("llama-3.1-8b", "A40", 1, "bf16", 50, 100, 443, 1017),
+    ("qwen2.5-7b", "A40", 1, "bf16", 50, 100, 514, 1095),
+]
+
+
+@pytest.mark.parametrize("row", THROUGHPUTS, ids=lambda r: f"{r[0]}-{r[1]}x{r[2]}")
+def test_published_throughput_is_within_a_factor_of_two(row: tuple) -> None:  # type: ignore[type-arg]
+    *case, measured = row
+    assert measured / 2 <= saturated_output_tokens_per_s(*case) <= measured * 2
+
+
+def test_attention_grows_with_the_square_and_is_bounded_by_a_window() -> None:
+    full, windowed = find_model("llama-3-8b"), find_model("gemma-3-27b")
+    assert attention_flops(full, 2000) == pytest.approx(4 * attention_flops(full, 1000))
+    growth = attention_flops(windowed, 32768) / attention_flops(windowed, 16384)
+    assert growth < 4
+
+
+def test_prefill_is_linear_for_short_and_worse_for_long_prompts() -> None:
+    model, machine = find_model("llama-3-8b"), machine_of(find_gpu("H100-SXM"), Split())
+    short, double, long = (
+        prefill_s(model, machine, "bf16", n, 8192) for n in (1000, 2000, 128_000)
+    )
+    assert double == pytest.approx(2 * short, rel=0.1)
+    assert long > 150 * short
+
+
+def test_decode_turns_compute_bound_beyond_the_crossover() -> None:
+    model, machine = find_model("llama-3-8b"), machine_of(find_gpu("H100-SXM"), Split())
+    cross = crossover_batch(model, machine, "bf16")
+    # bytes ÷ bandwidth = FLOPs ÷ compute at 989 · 0.5 ÷ (3.35 · 0.8) multiply-adds a byte
+    assert cross == pytest.approx(989 * 0.5 / (3.35 * 0.8), rel=0.01)
+    slopes = []
+    for batch in (cross / 2, cross * 2):
+        at, above = (
+            decode_step_s(model, machine, "bf16", "bf16", b, 1) for b in (batch, batch + 1)
+        )
+        slopes.append(above - at)
+    assert slopes[1] > 2 * slopes[0]
+
+
+def test_tensor_parallel_across_machines_costs_more_than_inside() -> None:
+    model, gpu = find_model("llama-3-70b"), find_gpu("H100-SXM")
+    inside = machine_of(gpu, Split(8))
+    across = machine_of(gpu, Split(8), inside=inside.stage_link)
+    assert all_reduce_s(model, across, 1) > 3 * all_reduce_s(model, inside, 1)
+    assert all_reduce_s(model, across, 4096) > 3 * all_reduce_s(model, inside, 4096)
+    assert all_reduce_s(model, machine_of(gpu, Split(1)), 4096) == 0
+
+
+def test_the_pipeline_bubble_shrinks_with_more_micro_batches() -> None:
+    assert pipeline_bubble_ratio(1, 1) == 0
+    assert pipeline_bubble_ratio(4, 1) == 0.75
+    assert pipeline_bubble_ratio(4, 12) == 0.2
