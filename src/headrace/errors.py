@@ -201,9 +201,9 @@ class ConfigError(HeadraceError):
     status = 400
     code = "invalid_config"
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
-        self.problems = tuple(problems)
+        self.problems = problems
 
 
 def _tree(cls: type[HeadraceError] = HeadraceError) -> Iterator[type[HeadraceError]]:

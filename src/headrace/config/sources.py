@@ -92,7 +92,7 @@ def parse_replicas(entries: object) -> tuple[ReplicaConfig, ...]:
     if read is not msgspec.UNSET:
         problems.lines.extend(rules.replica_problems(read))
     if problems.lines:
-        raise ConfigError(problems.lines)
+        raise ConfigError(*problems.lines)
     return rules.normalized(read)
 
 
@@ -102,7 +102,7 @@ def _finish(tree: dict[str, Any], problems: Problems) -> Config:
         config = rules.resolve(config, problems)
         rules.check(config, problems)
     if problems.lines:
-        raise ConfigError(problems.lines)
+        raise ConfigError(*problems.lines)
     return config
 
 
