@@ -1,6 +1,7 @@
 """The paths of the data port that inference takes, and the names that metrics give them.
 
-An endpoint's id is its place in ENDPOINTS; ids travel in the segment, names on the metrics page. Unknown paths are `other` (id 0).
+An endpoint's id is its place in ENDPOINTS; ids travel in the segment, names on the metrics page.
+Unknown paths are `other` (id 0).
 """
 
 from __future__ import annotations

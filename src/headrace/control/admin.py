@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from headrace.errors import ConfigError
-from headrace.observe import exposition
+from headrace.observe import dashboard, exposition
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
@@ -22,6 +22,8 @@ async def start(control: Control) -> web.AppRunner:
     app.router.add_get("/health", health)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/replicas", replicas)
+    app.router.add_get("/dashboard", dashboard.serve_page)
+    app.router.add_get("/dashboard/data", dashboard_data)
     app.router.add_post("/reload", reload)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -66,6 +68,11 @@ def describe(control: Control) -> list[dict[str, Any]]:
         }
         for member in control.registry.members.values()
     ]
+
+
+async def dashboard_data(request: web.Request) -> web.Response:
+    """The document behind the dashboard and `headrace top`."""
+    return web.json_response(dashboard.document(request.app[CONTROL]))
 
 
 async def reload(request: web.Request) -> web.Response:

@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import time
+from collections import deque
 from typing import Any
 
 import aiohttp
@@ -20,11 +21,16 @@ from headrace.control import admin
 from headrace.control.registry import Member, Registry
 from headrace.core.segment import Segment
 from headrace.errors import ConfigError
+from headrace.observe import records
+from headrace.observe.access_log import AccessLog
+from headrace.observe.history import STEP_S, History
 from headrace.snapshot import encode
 
 log = logging.getLogger("headrace.control")
 
 MAX_MODELS_PAGE_BYTES = 4 << 20
+DRAIN_S = 0.1  # between looks at the processes' rings
+RECENT = 200  # decisions and state changes kept for the dashboard
 
 
 class Control:
@@ -42,6 +48,11 @@ class Control:
         self.background: set[asyncio.Task[Any]] = set()
         self.session: aiohttp.ClientSession | None = None
         self.runner: web.AppRunner | None = None
+        self.history = History()
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        target = config.observability.access_log
+        self.access_log = AccessLog(target) if target else None
 
     async def start(self) -> None:
         """Publish the first snapshot, begin the checks and open the admin port."""
@@ -54,6 +65,8 @@ class Control:
         self.publish()
         self.runner = await admin.start(self)
         self._spawn(self._beat())
+        self._spawn(self._take_records())
+        self._spawn(self._take_samples())
 
     async def close(self) -> None:
         """Stop checking and close the admin port."""
@@ -63,6 +76,8 @@ class Control:
             await self.runner.cleanup()
         if self.session is not None:
             await self.session.close()
+        if self.access_log is not None:
+            self.access_log.close()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -73,6 +88,37 @@ class Control:
         while True:
             self.segment.beat(time.monotonic_ns())
             await asyncio.sleep(0.1)
+
+    async def _take_records(self) -> None:
+        """Move access records from the processes' rings to the log and the dashboard."""
+        while True:
+            models = {n: name for name, n in self.registry.model_ids.by_name.items()}
+            replicas = {m.slot: m.id for m in self.registry.members.values()}
+            for process in range(self.segment.processes):
+                for data in records.drain(self.segment, process):
+                    entry = records.decode(
+                        data,
+                        models,
+                        replicas,
+                        self.config.routing.policy,
+                    )
+                    self.recent.append(entry)
+                    if self.access_log is not None:
+                        self.access_log.add(entry)
+            await asyncio.sleep(DRAIN_S)
+
+    async def _take_samples(self) -> None:
+        while True:
+            self.history.sample(self)
+            await asyncio.sleep(STEP_S)
+
+    def queued(self) -> int:
+        """Requests in the gateway's own waiting room."""
+        return sum(self.segment.process(i)["queued"] for i in range(self.segment.processes))
+
+    def speed(self, member: Member) -> float | None:
+        """Learned speed relative to the fleet's (1: as fast as the mean); None while unknown."""
+        return None
 
     # ---- members
 
@@ -127,6 +173,15 @@ class Control:
 
     def _become(self, member: Member, state: str, reason: str) -> None:
         log.info("replica %s: %s -> %s (%s)", member.id, member.state, state, reason)
+        self.changes.append(
+            {
+                "time": time.time(),
+                "replica": member.id,
+                "from": member.state,
+                "to": state,
+                "reason": reason,
+            }
+        )
         member.become(state, reason)
         self.write_row(member)
 

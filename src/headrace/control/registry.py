@@ -8,7 +8,7 @@ request of the old one is in flight, and with a new generation.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.config import Config, ReplicaConfig
 from headrace.core.segment import MAX_GROUPS, MAX_MODELS, MAX_PAIRS, MAX_SLOTS, Segment
@@ -16,6 +16,18 @@ from headrace.errors import ConfigError
 from headrace.snapshot import ModelInfo, ReplicaInfo, Snapshot
 
 OTHER = 0  # model and pair that take what no longer fits
+
+
+class Gpu(NamedTuple):
+    """What one GPU of a replica says; None: unknown."""
+
+    name: str  # index or UUID, the `gpu` label
+    util: float | None = None  # 0 to 1
+    dram_active: float | None = None  # 0 to 1
+    temp_celsius: float | None = None
+    xid: int | None = None
+    ecc_dbe: int | None = None
+    nvlink_bytes_per_s: float | None = None
 
 
 class Member:
@@ -34,6 +46,7 @@ class Member:
         self.reason = "not checked yet"
         self.since = time.time()
         self.sources: set[str] = set()
+        self.gpus: list[Gpu] = []
 
     def become(self, state: str, reason: str) -> bool:
         """Take on a state; True if it is another one."""

@@ -23,10 +23,12 @@ from headrace.core.balancer import POLICIES, REASONS
 from headrace.core.segment import OUTCOME_NAMES, unpack_series
 from headrace.endpoints import ENDPOINTS
 from headrace.observe import reasons
+from headrace.observe.records import named
 from headrace.observe.table import BY_NAME, PREFIX, STATES
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
+    from headrace.control.registry import Member
 
 FAMILIES = {
     "counter": CounterMetricFamily,
@@ -70,11 +72,6 @@ class _Families:
         """A sample, unless the value is unknown."""
         if value is not None and not math.isnan(value):
             self[name].add_metric(labels, value)
-
-
-def named(names: tuple[str, ...], index: int) -> str:
-    """A name by its number; `other` for numbers that mean nothing here."""
-    return names[index] if 0 <= index < len(names) else "other"
 
 
 class _Page(Collector):
@@ -160,6 +157,17 @@ class _Page(Collector):
             f.gauge("replica_queue_depth", labels, row["waiting"] if row["waiting"] >= 0 else None)
             f.gauge("replica_kv_usage", labels, row["kv_usage"])
             f.gauge("replica_prefix_hit_ratio", labels, row["hit_ratio"])
+            self._gpus(f, member)
+
+    def _gpus(self, f: _Families, member: Member) -> None:
+        for gpu in member.gpus:
+            labels = [member.id, gpu.name]
+            f.gauge("replica_gpu_util", labels, gpu.util)
+            f.gauge("replica_gpu_temp_celsius", labels, gpu.temp_celsius)
+            f.gauge("replica_gpu_dram_active", labels, gpu.dram_active)
+            f.gauge("replica_gpu_xid", labels, gpu.xid)
+            f.gauge("replica_gpu_ecc_dbe", labels, gpu.ecc_dbe)
+            f.gauge("replica_nvlink_bytes_per_second", labels, gpu.nvlink_bytes_per_s)
 
     def _gateway(self, f: _Families) -> None:
         control = self.control
