@@ -38,9 +38,9 @@ static const unsigned char *plain(const unsigned char *p, const unsigned char *e
     for (;;) {
         size_t left = (size_t)(end - p);
         int n = lanes_first(lanes_special(left >= LANES ? lanes_load(p) : lanes_load_tail(p, left)));
-        p += n;
         if (n < LANES)
-            return p;
+            return p + n;
+        p += LANES;
     }
 }
 
@@ -62,18 +62,17 @@ static int hex4(const unsigned char *p, uint32_t *out)
 
 const unsigned char *json_unescape(const unsigned char *p, const unsigned char *end, uint32_t *code_point)
 {
-    static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    static const unsigned char values[256] = {
+        ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+        ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
+    };
     uint32_t high, low;
     if (end - p < 2)
         return NULL;
-    if (p[1] != 'u') {
-        const char *found = memchr(letters, p[1], sizeof letters - 1);
-        if (!found)
-            return NULL;
-        *code_point = (unsigned char)values[found - letters];
+    *code_point = values[p[1]];
+    if (*code_point)
         return p + 2;
-    }
-    if (end - p < 6 || hex4(p + 2, &high) < 0)
+    if (p[1] != 'u' || end - p < 6 || hex4(p + 2, &high) < 0)
         return NULL;
     *code_point = high;
     p += 6;

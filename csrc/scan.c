@@ -102,13 +102,14 @@ static int count_batch(struct pass *w, enum prompt_use use, unsigned depth)
     for (more = json_enter(&w->j); more > 0; more = json_next(&w->j, ']')) {
         enum json_kind kind = json_peek(&w->j);
         int done;
-        if (kind == JSON_OBJECT && use == PROMPT_TURNS)
-            w->out->messages++;
-        else if (kind >= JSON_STRING && depth == 0)
-            w->out->prompts++;
-        else if (kind == JSON_NUMBER)
+        if (kind == JSON_NUMBER) {
             w->out->token_ids++;
-        done = kind == JSON_ARRAY && depth == 0 ? count_batch(w, use, 1) : count_value(w, 1);
+            done = json_skip(&w->j, NULL);
+        } else {
+            w->out->messages += kind == JSON_OBJECT && use == PROMPT_TURNS;
+            w->out->prompts += kind >= JSON_STRING && depth == 0 && !(kind == JSON_OBJECT && use == PROMPT_TURNS);
+            done = kind == JSON_ARRAY && depth == 0 ? count_batch(w, use, 1) : count_value(w, 1);
+        }
         if (done < 0)
             return -1;
     }

@@ -16,9 +16,10 @@ enum {
 /* In place of a token id: starts the next sequence of a batch and keeps ids at four bytes. */
 #define ID_SEQUENCE 0xFFFFFFFFU
 
-/* Collects bytes into blocks. keys NULL: only the chain is wanted. full: nothing more will be looked at. */
+/* Collects bytes into blocks; the slack takes whole lanes. keys NULL: only the chain is wanted. At count == max
+ * nothing more will be looked at. */
 struct blocks {
-    unsigned char bytes[SCAN_BLOCK_BYTES];
+    unsigned char bytes[SCAN_BLOCK_BYTES + LANES];
     size_t used;
     uint64_t chain;
     uint64_t *keys;
@@ -30,7 +31,12 @@ struct walk {
     struct blocks *out;
 };
 
-static void close_block(struct blocks *b, const unsigned char *bytes)
+static int is_full(const struct blocks *b)
+{
+    return b->count == b->max;
+}
+
+static void add_block(struct blocks *b, const unsigned char *bytes)
 {
     b->chain = hash_bytes(bytes, SCAN_BLOCK_BYTES, b->chain);
     if (b->keys)
@@ -38,29 +44,43 @@ static void close_block(struct blocks *b, const unsigned char *bytes)
     b->count++;
 }
 
-static int is_full(const struct blocks *b)
+/* Closes the block if it is complete; what stands in the slack starts the next one. */
+static inline void close_block(struct blocks *b)
 {
-    return b->count == b->max;
+    if (b->used < SCAN_BLOCK_BYTES || is_full(b))
+        return;
+    add_block(b, b->bytes);
+    b->used -= SCAN_BLOCK_BYTES;
+    memcpy(b->bytes, b->bytes + SCAN_BLOCK_BYTES, LANES);
 }
 
-static void add(struct blocks *b, const unsigned char *p, size_t len)
+/* A long run: whole blocks are hashed where they stand. */
+static void add_run(struct blocks *b, const unsigned char *p, size_t len)
 {
-    while (len && !is_full(b)) {
-        size_t part = SCAN_BLOCK_BYTES - b->used;
-        if (b->used == 0 && len >= SCAN_BLOCK_BYTES) {
-            close_block(b, p); /* hashed where it stands */
-        } else {
-            part = part < len ? part : len;
-            memcpy(b->bytes + b->used, p, part);
-            b->used += part;
-            if (b->used == SCAN_BLOCK_BYTES) {
-                close_block(b, b->bytes);
-                b->used = 0;
-            }
+    size_t part = SCAN_BLOCK_BYTES - b->used;
+    if (len >= part) {
+        memcpy(b->bytes + b->used, p, part);
+        b->used = 0;
+        add_block(b, b->bytes);
+        for (p += part, len -= part; len >= SCAN_BLOCK_BYTES && !is_full(b); len -= SCAN_BLOCK_BYTES) {
+            add_block(b, p);
+            p += SCAN_BLOCK_BYTES;
         }
-        p += part;
-        len -= part;
     }
+    if (is_full(b))
+        return;
+    memcpy(b->bytes + b->used, p, len);
+    b->used += len;
+}
+
+/* At most LANES bytes. A full collector has used < SCAN_BLOCK_BYTES + LANES for good. */
+static void add(struct blocks *b, const void *bytes, size_t len)
+{
+    if (is_full(b))
+        return;
+    memcpy(b->bytes + b->used, bytes, len);
+    b->used += len;
+    close_block(b);
 }
 
 static void add_byte(struct blocks *b, unsigned char byte)
@@ -68,44 +88,101 @@ static void add_byte(struct blocks *b, unsigned char byte)
     add(b, &byte, 1);
 }
 
-static void add_id(struct blocks *b, uint64_t id)
+static void add_little_endian(struct blocks *b, uint64_t value, int len)
 {
-    unsigned char bytes[4];
-    for (int i = 0; i < 4; i++)
-        bytes[i] = (unsigned char)(id >> 8 * i);
-    add(b, bytes, sizeof bytes);
+    unsigned char bytes[8];
+    for (int i = 0; i < len; i++)
+        bytes[i] = (unsigned char)(value >> 8 * i);
+    add(b, bytes, (size_t)len);
 }
 
-static const unsigned char *find_end_of_run(const unsigned char *p, const unsigned char *end)
+static inline lanes load(const unsigned char *p, const unsigned char *end)
 {
-    for (;;) {
-        size_t left = (size_t)(end - p);
-        lanes v = left >= LANES ? lanes_load(p) : lanes_load_tail(p, left);
+    size_t left = (size_t)(end - p);
+    return left >= LANES ? lanes_load(p) : lanes_load_tail(p, left);
+}
+
+static const unsigned char *end_of_run(const unsigned char *p, const unsigned char *end)
+{
+    for (; p < end; p += LANES) {
+        lanes v = load(p, end);
         int n = lanes_first((v == '"') | (v == '\\'));
         if (n < LANES)
             return p + n;
-        if (left <= LANES)
-            return end;
-        p += LANES;
     }
+    return end;
 }
 
 /* The decoded text of the string at p; the body is known to be valid. */
 static void add_string(struct walk *w, struct blocks *b)
 {
     const unsigned char *p = w->j.p + 1, *end = w->j.end;
-    unsigned char bytes[4];
     uint32_t c;
     while (!is_full(b)) {
-        const unsigned char *stop = find_end_of_run(p, end);
-        add(b, p, (size_t)(stop - p));
-        p = stop;
-        if (p == end || *p == '"')
+        lanes v = load(p, end);
+        int n = lanes_first((v == '"') | (v == '\\'));
+        if (n == LANES) {
+            const unsigned char *stop = end_of_run(p + LANES, end);
+            add_run(b, p, (size_t)(stop - p));
+            p = stop;
+        } else {
+            memcpy(b->bytes + b->used, &v, LANES);
+            b->used += (size_t)n;
+            close_block(b);
+            p += n;
+        }
+        if (is_full(b) || *p == '"')
             break;
         p = json_unescape(p, end, &c);
-        add(b, bytes, (size_t)json_encode(c, bytes));
+        b->used += (size_t)json_encode(c, b->bytes + b->used);
+        close_block(b);
     }
-    w->j.p = p + (p < end);
+    w->j.p = p < end ? p + 1 : end;
+}
+
+/* Where a value that is known to be valid ends. */
+static const unsigned char *end_of_string(const unsigned char *p, const unsigned char *end)
+{
+    for (p++; p < end; p += 2) {
+        p = end_of_run(p, end);
+        if (p < end && *p == '"')
+            return p + 1;
+    }
+    return end;
+}
+
+static const unsigned char *end_of_container(const unsigned char *p, const unsigned char *end)
+{
+    size_t depth = 0;
+    while (p < end) {
+        lanes v = load(p, end);
+        lanes folded = v | 0x20; /* '[' onto '{', ']' onto '}' */
+        int n = lanes_first((v == '"') | (folded == '{') | (folded == '}'));
+        if (n == LANES) {
+            p += LANES;
+            continue;
+        }
+        p += n;
+        if (*p == '"')
+            p = end_of_string(p, end);
+        else if ((*p++ | 0x20) == '{')
+            depth++;
+        else if (--depth == 0)
+            return p;
+    }
+    return end;
+}
+
+static void skip(struct json *j)
+{
+    switch (json_peek(j)) {
+    case JSON_STRING: j->p = end_of_string(j->p, j->end); break;
+    case JSON_OBJECT:
+    case JSON_ARRAY: j->p = end_of_container(j->p, j->end); break;
+    default:
+        while (j->p < j->end && *j->p > ' ' && *j->p != ',' && *j->p != ']' && *j->p != '}')
+            j->p++;
+    }
 }
 
 /* Any value as its tokens: strings decoded and between marks, spaces left out. */
@@ -113,7 +190,7 @@ static void add_json(struct walk *w)
 {
     const unsigned char *stop;
     struct json value = w->j;
-    json_skip(&value, NULL);
+    skip(&value);
     stop = value.p;
     add_byte(w->out, MARK_JSON);
     while (w->j.p < stop && !is_full(w->out)) {
@@ -143,7 +220,7 @@ static void enter_url(struct json *j)
         json_read_key(&at, &key);
         if (json_find_name(&key, &url, 1) == 0 && json_peek(&at) == JSON_STRING)
             found = at;
-        json_skip(&at, NULL);
+        skip(&at);
     }
     *j = found;
 }
@@ -153,18 +230,15 @@ static void add_media(struct walk *w)
 {
     struct blocks media = {.max = SIZE_MAX};
     struct walk inner = {w->j, &media};
-    unsigned char hash[8];
     enter_url(&inner.j);
     if (json_peek(&inner.j) == JSON_STRING)
         add_string(&inner, &media);
     else
         add_json(&inner);
     media.chain = hash_bytes(media.bytes, media.used, media.chain);
-    for (int i = 0; i < 8; i++)
-        hash[i] = (unsigned char)(media.chain >> 8 * i);
     add_byte(w->out, MARK_MEDIA);
-    add(w->out, hash, sizeof hash);
-    json_skip(&w->j, NULL);
+    add_little_endian(w->out, media.chain, 8);
+    skip(&w->j);
 }
 
 static void add_value(struct walk *w, unsigned depth);
@@ -185,23 +259,29 @@ static void add_member(struct walk *w, enum prompt_use use, const unsigned char 
 /* Members count in the order of prompt_keys, not in the order in which they stand. */
 static void add_object(struct walk *w, int is_turn, unsigned depth)
 {
-    const unsigned char *at[PROMPT_KEYS] = {NULL};
+    const unsigned char *at[PROMPT_KEYS];
+    uint32_t present = 0;
     for (int more = json_enter(&w->j); more > 0; more = json_next(&w->j, '}')) {
         struct json_string key;
         int found;
         json_read_key(&w->j, &key);
         found = json_find_name(&key, prompt_keys, PROMPT_KEYS);
-        if (found >= 0)
+        if (found >= 0) {
             at[found] = w->j.p;
-        json_skip(&w->j, NULL);
+            present |= 1U << found;
+        }
+        skip(&w->j);
     }
-    if (is_turn)
+    if (is_turn) {
         add_byte(w->out, MARK_TURN);
-    for (int i = 0; i < PROMPT_KEYS && !is_full(w->out); i++) {
-        if (is_turn && i == 1)
-            add_byte(w->out, MARK_CONTENT);
-        if (at[i])
-            add_member(w, prompt_key_uses[i], at[i], depth + 1);
+        if (present & 1) /* the role, first of the keys */
+            add_member(w, PROMPT_ROLE, at[0], depth + 1);
+        add_byte(w->out, MARK_CONTENT);
+        present &= ~1U;
+    }
+    for (; present && !is_full(w->out); present &= present - 1) {
+        int i = __builtin_ctz(present);
+        add_member(w, prompt_key_uses[i], at[i], depth + 1);
     }
 }
 
@@ -213,7 +293,7 @@ static void add_value(struct walk *w, unsigned depth)
     if (kind == JSON_STRING) {
         add_string(w, w->out);
     } else if (depth == PROMPT_MAX_DEPTH || kind < JSON_STRING) {
-        json_skip(&w->j, NULL);
+        skip(&w->j);
     } else if (kind == JSON_OBJECT) {
         add_object(w, 0, depth);
     } else {
@@ -227,8 +307,8 @@ static void add_number(struct walk *w)
     uint64_t id = 0;
     for (const unsigned char *p = w->j.p; p < w->j.end && *p >= '0' && *p <= '9'; p++)
         id = id * 10 + (*p - '0');
-    add_id(w->out, id);
-    json_skip(&w->j, NULL);
+    add_little_endian(w->out, id, 4);
+    skip(&w->j);
 }
 
 /* Sequences are marked off from each other, not the first from nothing: a batch of one hashes like its only member. */
@@ -243,7 +323,7 @@ static void add_batch(struct walk *w, unsigned depth)
             add_object(w, 1, 1);
         } else if (kind == JSON_ARRAY && depth == 0) {
             if (!first)
-                add_id(w->out, ID_SEQUENCE);
+                add_little_endian(w->out, ID_SEQUENCE, 4);
             add_batch(w, 1);
         } else {
             if (!first)

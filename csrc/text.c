@@ -42,15 +42,13 @@ void text_flush(struct text *t)
     t->steps = 0;
 }
 
-static signed char class_of(uint32_t c)
+static signed char class_of(uint32_t c) /* of ASCII */
 {
     if ((c | 0x20) - 'a' < 26)
         return LETTER;
     if (c - '0' < 10)
         return DIGIT;
-    if (c == ' ' || c - '\t' < 5)
-        return SPACE;
-    return c < 0x80 ? MARK : WIDE;
+    return c == ' ' || c - '\t' < 5 ? SPACE : MARK;
 }
 
 /* Counts the first n lanes of v, all printable ASCII, and returns the classes of all 16. */
@@ -127,14 +125,16 @@ static void count_ascii(struct text_counts *c, signed char kind, int starts)
 
 void text_char(struct text *t, uint32_t code_point)
 {
-    signed char kind = class_of(code_point);
-    if (kind != WIDE)
+    signed char kind = WIDE;
+    if (code_point < 0x80) {
+        kind = class_of(code_point);
         count_ascii(&t->counts, kind, kind != t->last);
-    else if (code_point < 0x800)
+    } else if (code_point < 0x800) {
         t->counts.latin++;
-    else if (is_cjk(code_point))
+    } else if (is_cjk(code_point)) {
         t->counts.cjk++;
-    else
+    } else {
         t->counts.other++;
+    }
     t->last = kind;
 }
