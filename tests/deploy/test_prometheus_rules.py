@@ -1,4 +1,4 @@
-"""The shipped Prometheus files, checked by promtool, and every metric they name against the table."""
+"""The shipped Prometheus files by promtool, and every metric they name against the table."""
 
 import re
 import shutil
