@@ -1,0 +1,136 @@
+# Everything runs in .venv, which `make venv` makes and fills. `make demo` and `make test` need
+# python3 (with venv), a C compiler and make.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := test
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+LOGS := build/logs
+ACCEPTANCE := $(or $(HEADRACE_ACCEPTANCE),../shared/acceptance)
+JOBS ?= 2
+
+C_FILES := $(wildcard csrc/*.c csrc/*.h tests/csrc/*.c tests/csrc/*.h benchmarks/loadgen/*.[ch])
+CYTHON_FILES := $(shell find src benchmarks -name '*.pyx' -o -name '*.pxd' | sort)
+STUBBED := $(shell find src/headrace/core -name '*.pyi' -printf 'headrace.core.%f\n' | sed 's/\.pyi$$//' | sort)
+C_TESTS := $(patsubst tests/csrc/test_%.c,%,$(wildcard tests/csrc/test_*.c))
+C_FLAGS := -std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Icsrc -Itests/csrc
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
+TSAN := -fsanitize=thread
+
+# $(call need,COMMAND,PACKAGE): one clear line for a tool that is missing
+need = command -v $(1) >/dev/null || { echo "$(1) is missing: install the package $(2)" >&2; exit 1; }
+
+.PHONY: venv build demo test lint ctest pytest accept bench bench-quick soak fuzz dist clean \
+        acceptance-1 acceptance-0 acceptance-2 ctest-arm64 counts
+
+# -- environment and build
+
+venv: .venv/.stamp
+
+.venv/.stamp: pyproject.toml
+	@$(call need,$(PYTHON),python3)
+	@$(call need,cc,gcc)
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "venv is missing: install the package python3-venv" >&2; exit 1; }
+	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || { echo "Python.h is missing: install the package python3-dev" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip "setuptools>=77" wheel "Cython>=3.3"
+	$(BIN)/python -m pip install -q --no-build-isolation -e ".[dev]"
+	touch $@
+
+build: .venv/.stamp
+	HEADRACE_WERROR=1 $(BIN)/python setup.py -q build_ext --inplace --parallel $(JOBS)
+
+# -- the two commands of the README
+
+demo: build
+	$(BIN)/python demo/run.py
+
+test: lint ctest pytest acceptance-1
+	@$(MAKE) -s --no-print-directory counts
+
+# the closing line of each part
+counts:
+	@for log in $(LOGS)/*.log; do \
+	    [ ! -e "$$log" ] || echo "$$(basename $$log .log): $$(tail -n 1 $$log)"; \
+	done
+
+$(LOGS):
+	@mkdir -p $@
+
+# -- the parts of `make test`
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/cython-lint $(CYTHON_FILES)
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	$(BIN)/python -m mypy.stubtest --ignore-missing-stub $(STUBBED)
+
+ctest: $(addprefix build/ctest/,$(addsuffix .ok,$(C_TESTS))) | $(LOGS)
+	@echo "$(words $(C_TESTS)) C test programs passed" | tee $(LOGS)/ctest.log
+
+build/ctest/%.ok: tests/csrc/test_%.c $(wildcard csrc/*.c csrc/*.h tests/csrc/*.h)
+	@$(call need,cc,gcc)
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) $(ASAN) -o build/ctest/$* $< $(wildcard csrc/*.c) -lm -lpthread
+	./build/ctest/$*
+	@if grep -q pthread_create $<; then \
+	    set -x; $(CC) $(C_FLAGS) $(TSAN) -o build/ctest/$*.tsan $< $(wildcard csrc/*.c) -lm -lpthread && ./build/ctest/$*.tsan; \
+	fi
+	@touch $@
+
+ctest-arm64:
+	@$(call need,aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu)
+	@$(call need,qemu-aarch64,qemu-user)
+	@mkdir -p build/arm64
+	@for name in $(C_TESTS); do \
+	    aarch64-linux-gnu-gcc -static $(C_FLAGS) -o build/arm64/$$name tests/csrc/test_$$name.c csrc/*.c -lm -lpthread && \
+	    qemu-aarch64 build/arm64/$$name && echo "arm64 $$name: passed"; \
+	done
+
+pytest: build | $(LOGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" 2>&1 | tee $(LOGS)/pytest.log
+
+acceptance-1 acceptance-0 acceptance-2: acceptance-%: build | $(LOGS)
+	@if [ -d "$(ACCEPTANCE)" ]; then \
+	    cd "$(ACCEPTANCE)" && PYTHONDONTWRITEBYTECODE=1 HEADRACE_CMD="$(BIN)/headrace serve" HEADRACE_TEST_PROCESSES=$* \
+	        $(BIN)/python -m pytest -q -p no:cacheprovider -n 4 --tb=short 2>&1 | tee $(CURDIR)/$(LOGS)/acceptance-$*.log; \
+	else \
+	    echo "not run: no acceptance suite at $(ACCEPTANCE) (set HEADRACE_ACCEPTANCE)" | tee $(LOGS)/acceptance-$*.log; \
+	fi
+
+accept: acceptance-0 acceptance-2
+	@$(MAKE) -s --no-print-directory counts
+
+# -- longer runs
+
+bench: build
+	$(BIN)/python -m pytest -q benchmarks --benchmark-enable --benchmark-only -p no:xdist
+	$(BIN)/python benchmarks/overhead.py
+
+bench-quick: build
+	$(BIN)/python benchmarks/overhead.py --quick
+
+soak: build
+	$(BIN)/python -m pytest -q -m slow --timeout 900
+
+fuzz: build
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -m fuzz --timeout 900
+
+# -- packages
+
+dist: .venv/.stamp
+	rm -rf build/dist build/dist-venv
+	$(BIN)/python -m build -q --outdir build/dist .
+	$(PYTHON) -m venv build/dist-venv
+	build/dist-venv/bin/pip install -q build/dist/*.whl
+	cd build && dist-venv/bin/headrace --version
+	cd build && dist-venv/bin/python -c "import headrace, headrace.core.segment"
+
+clean:
+	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find src -name '*.so' -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
