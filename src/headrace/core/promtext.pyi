@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 
-Sample = tuple[str, float, dict[str, str]]
+_Sample = tuple[str, float, dict[str, str]]
 
 class Scanner:
     """Reads the wanted series of Prometheus text and OpenMetrics pages, and nothing else."""
@@ -15,7 +15,7 @@ class Scanner:
         bytes.
         """
 
-    def scan(self, page: bytes) -> tuple[list[Sample], int]:
+    def scan(self, page: bytes) -> tuple[list[_Sample], int]:
         """Return the samples in page order as (name, value, labels), and how many were dropped.
 
         Values may be NaN or infinite. Dropped are wanted lines that are malformed and those beyond

@@ -1,0 +1,32 @@
+# syntax=docker/dockerfile:1
+# linux/amd64 and linux/arm64: docker buildx build --platform linux/amd64,linux/arm64 -t headrace .
+FROM python:3.13-slim-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY pyproject.toml setup.py MANIFEST.in README.md LICENSE ./
+COPY csrc csrc
+COPY src src
+RUN python -m venv /opt/headrace \
+    && /opt/headrace/bin/pip install --no-cache-dir ".[kubernetes,otel]" \
+    && find /opt/headrace -name __pycache__ -prune -exec rm -rf {} +
+
+FROM python:3.13-slim-bookworm
+LABEL org.opencontainers.image.title="headrace" \
+      org.opencontainers.image.description="LLM inference gateway for vLLM and SGLang replicas" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/headrace /opt/headrace
+ENV PATH=/opt/headrace/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+# A number, so that Kubernetes can see that it is not root
+USER 65532:65532
+EXPOSE 30000 29000
+# The data port may be moved with HEADRACE_SERVER__PORT; flags that move it need --no-healthcheck
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
+    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ.get('HEADRACE_SERVER__PORT', '30000') + '/health', timeout=2)"]
+# The supervisor is made to be PID 1: it forwards signals to its processes and reaps them
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["headrace"]
+CMD ["serve"]
