@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from test_prometheus_rules import known_samples
+from headrace.observe.table import sample_names
 
 FILES = Path(__file__).parents[2] / "deploy" / "grafana"
 DASHBOARD = json.loads((FILES / "headrace.json").read_text())
@@ -34,7 +34,7 @@ def test_every_query_asks_for_metrics_that_exist():
     for title, expr in found:
         used = set(re.findall(r"\bheadrace_[a-z0-9_]+", expr))
         assert used, title
-        assert used <= known_samples(), title
+        assert used <= sample_names(), title
 
 
 def test_the_top_row_holds_the_five_numbers_and_no_panels_overlap():

@@ -10,11 +10,12 @@ import os
 import random
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
 
+from headrace import __version__
 from headrace import config as configuration
 from headrace.config import Config, ReplicaConfig
 from headrace.control import admin
@@ -26,11 +27,23 @@ from headrace.observe.access_log import AccessLog
 from headrace.observe.history import STEP_S, History
 from headrace.snapshot import encode
 
+if TYPE_CHECKING:
+    from headrace.observe.tracing import Tracing
+
 log = logging.getLogger("headrace.control")
 
 MAX_MODELS_PAGE_BYTES = 4 << 20
 DRAIN_S = 0.1  # between looks at the processes' rings
 RECENT = 200  # decisions and state changes kept for the dashboard
+
+
+def start_tracing(endpoint: str | None) -> Tracing | None:
+    """The exporter, if an endpoint is set; its packages are imported only then."""
+    if endpoint is None:
+        return None
+    from headrace.observe.tracing import Tracing
+
+    return Tracing(endpoint, __version__)
 
 
 class Control:
@@ -53,6 +66,7 @@ class Control:
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
         target = config.observability.access_log
         self.access_log = AccessLog(target) if target else None
+        self.tracing = start_tracing(config.observability.otlp_endpoint)
 
     async def start(self) -> None:
         """Publish the first snapshot, begin the checks and open the admin port."""
@@ -78,6 +92,8 @@ class Control:
             await self.session.close()
         if self.access_log is not None:
             self.access_log.close()
+        if self.tracing is not None:
+            self.tracing.close()
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -105,6 +121,8 @@ class Control:
                     self.recent.append(entry)
                     if self.access_log is not None:
                         self.access_log.add(entry)
+                    if self.tracing is not None:
+                        self.tracing.add(entry)
             await asyncio.sleep(DRAIN_S)
 
     async def _take_samples(self) -> None:

@@ -40,9 +40,12 @@ def decode(
         estimate, prompt, completion, cached, tpot_s, slot, _generation,
         model_id, status, reason, text_bytes, endpoint, outcome, retries, stream, limit,
     ) = _FIXED.unpack_from(data)  # fmt: skip
+    text = data[_FIXED.size : _FIXED.size + text_bytes].decode("latin-1")
+    request_id, _, trace = text.partition("\n")
     return {
         "time": end_unix_ns / 1e9,
-        "id": data[_FIXED.size : _FIXED.size + text_bytes].decode("latin-1"),
+        "id": request_id,
+        "trace": trace or None,
         "model": models.get(model_id, "other"),
         "endpoint": named(ENDPOINTS, endpoint),
         "replica": replicas.get(slot),

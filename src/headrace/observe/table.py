@@ -83,5 +83,12 @@ METRICS = (
     Metric("build_info", "gauge", ("version", "python"), "1, with the version."),
 )
 
+
+def sample_names() -> frozenset[str]:
+    """Every sample name the page can carry, as queries and rules spell it."""
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+    return frozenset(PREFIX + m.name + s for m in METRICS for s in suffixes[m.kind])
+
+
 BY_NAME = {metric.name: metric for metric in METRICS}
 STATES = ("warming", "ready", "degraded", "draining", "drained", "ejected")
