@@ -11,6 +11,7 @@ export PATH := $(BIN):$(PATH)
 LOGS := build/logs
 ACCEPTANCE := $(or $(HEADRACE_ACCEPTANCE),../shared/acceptance)
 JOBS ?= 2
+FUZZ_SECONDS ?= 60
 
 C_FILES := $(wildcard csrc/*.c csrc/*.h tests/csrc/*.c tests/csrc/*.h benchmarks/loadgen/*.[ch])
 CYTHON_FILES := $(shell find src benchmarks -name '*.pyx' -o -name '*.pxd' | sort)
@@ -23,7 +24,8 @@ TSAN := -fsanitize=thread
 # $(call need,COMMAND,PACKAGE): one clear line for a tool that is missing
 need = command -v $(1) >/dev/null || { echo "$(1) is missing: install the package $(2)" >&2; exit 1; }
 
-.PHONY: venv build demo test lint ctest pytest accept bench bench-quick soak fuzz dist clean \
+.PHONY: lint lint-python lint-types lint-cython lint-c lint-stubs
+.PHONY: venv build demo test ctest pytest accept bench bench-quick soak fuzz dist clean \
         acceptance-1 acceptance-0 acceptance-2 ctest-arm64 counts
 
 # -- environment and build
@@ -62,13 +64,24 @@ $(LOGS):
 
 # -- the parts of `make test`
 
-lint: build
+lint: lint-python lint-types lint-cython lint-c lint-stubs
+
+lint-python: .venv/.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-types: .venv/.stamp
 	$(BIN)/mypy
+
+lint-cython: .venv/.stamp
 	$(BIN)/cython-lint $(CYTHON_FILES)
+
+lint-c: .venv/.stamp
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
-	$(BIN)/python -m mypy.stubtest --ignore-missing-stub --ignore-disjoint-bases --allowlist tests/stubtest.allow --ignore-unused-allowlist $(STUBBED)
+
+lint-stubs: build
+	$(BIN)/python -m mypy.stubtest --ignore-missing-stub --ignore-disjoint-bases \
+	    --ignore-unused-allowlist --allowlist tests/stubtest.allow $(STUBBED)
 
 ctest: $(addprefix build/ctest/,$(addsuffix .ok,$(C_TESTS))) | $(LOGS)
 	@echo "$(words $(C_TESTS)) C test programs passed" | tee $(LOGS)/ctest.log
@@ -119,7 +132,9 @@ soak: build
 	$(BIN)/python -m pytest -q -m slow --timeout 900
 
 fuzz: build
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -m fuzz --timeout 900
+	@for program in tests/fuzz/fuzz_*.py; do \
+	    echo "$$program for $(FUZZ_SECONDS) s"; $(BIN)/python $$program --seconds $(FUZZ_SECONDS); \
+	done
 
 # -- packages
 

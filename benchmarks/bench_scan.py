@@ -1,7 +1,9 @@
-"""Rates of the body scanner, from Python: python -m pytest benchmarks/bench_scan.py --benchmark-enable
+"""Rates of the body scanner, as seen from Python.
 
-`validate` holds the text in a field that nothing reads, so that it is only checked; `count` is a chat as clients send
-it; `hash` adds the prefix keys. Bytes a second stand under extra_info.
+    python -m pytest benchmarks/bench_scan.py --benchmark-enable
+
+`validate` holds the text in a field that nothing reads, so that it is only checked; `count` is a
+chat as clients send it; `hash` adds the prefix keys. Bytes a second stand under extra_info.
 """
 
 import json
