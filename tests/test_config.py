@@ -320,13 +320,23 @@ def test_a_configuration_is_frozen():
         made.server.port = 1
 
 
-def test_processes_auto_is_the_cpus_up_to_eight(monkeypatch):
+def test_processes_auto_is_the_cpus_up_to_eight(monkeypatch, tmp_path):
     server = config.parse(ONE).server
+    no_limit = tmp_path / "none"
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)))
-    assert config.process_count(server) == 3
+    assert config.process_count(server, no_limit) == 3
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
-    assert config.process_count(server) == 8
+    assert config.process_count(server, no_limit) == 8
     assert config.process_count(load("--replicas", "http://a:1", "--processes", "0").server) == 0
+
+
+@pytest.mark.parametrize(
+    "text, count", [("max 100000", 8), ("250000 100000", 3), ("10000 100000", 1), ("odd", 8)]
+)
+def test_processes_auto_respects_the_limit_of_a_container(monkeypatch, tmp_path, text, count):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
+    (tmp_path / "cpu.max").write_text(text + "\n")
+    assert config.process_count(config.parse(ONE).server, tmp_path / "cpu.max") == count
 
 
 def test_the_effective_configuration_reads_back_to_the_same():

@@ -115,3 +115,20 @@ def test_pages_may_have_a_query():
     page = "http://host:9400/metrics?x=1"
     (replica,) = config.parse_replicas([{"url": "http://a:1", "dcgm_url": page}])
     assert replica.dcgm_url == page
+
+
+@pytest.mark.parametrize(
+    "text", ["- http://a:1\n- {url: http://b:2}\n", "replicas: [http://a:1, http://b:2]\n"]
+)
+def test_a_file_of_replicas_is_a_list_or_has_the_key(tmp_path, text):
+    (tmp_path / "replicas.yaml").write_text(text)
+    assert [r.id for r in config.load_replicas(tmp_path / "replicas.yaml")] == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("text", ["- not a url\n", "[", "replicas: 7\n", "servers: []\n"])
+def test_a_bad_file_of_replicas_is_an_error(tmp_path, text):
+    (tmp_path / "replicas.yaml").write_text(text)
+    with pytest.raises(ConfigError):
+        config.load_replicas(tmp_path / "replicas.yaml")
+    with pytest.raises(ConfigError, match="No such file"):
+        config.load_replicas(tmp_path / "none")

@@ -27,7 +27,7 @@ from headrace.config.schema import (
     Timeouts,
     UpstreamTls,
 )
-from headrace.config.sources import config_path, load, parse, parse_replicas
+from headrace.config.sources import config_path, load, load_replicas, parse, parse_replicas
 from headrace.config.urls import is_loopback, normalize, replica_id
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "config_path",
     "is_loopback",
     "load",
+    "load_replicas",
     "masked",
     "normalize",
     "parse",

@@ -5,6 +5,7 @@ Flags, environment names, validation and the documentation are all derived from 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -118,6 +119,7 @@ def is_section(annotation: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+@functools.cache
 def fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, Any]]:
     """name -> (annotation, default) of a section, in the order of the source."""
     hints = get_type_hints(struct, include_extras=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,13 +15,23 @@ from headrace.config.schema import MAX_REPLICAS, Config, ReplicaConfig, Server
 from headrace.config.urls import is_loopback, normalize
 
 MAX_AUTO_PROCESSES = 8
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
-def process_count(server: Server) -> int:
+def process_count(server: Server, cpu_max: Path = CPU_MAX) -> int:
     """`server.processes` as a number: `auto` is the CPUs this process may use, at most 8."""
-    if server.processes == "auto":
-        return min(MAX_AUTO_PROCESSES, len(os.sched_getaffinity(0)))
-    return server.processes
+    if server.processes != "auto":
+        return server.processes
+    return min(MAX_AUTO_PROCESSES, len(os.sched_getaffinity(0)), _cpu_quota(cpu_max))
+
+
+def _cpu_quota(cpu_max: Path) -> int:
+    """CPUs that a container's limit is worth, rounded up; without a limit as many as wanted."""
+    try:
+        quota, period = cpu_max.read_text(encoding="ascii").split()
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # no cgroup v2, or `max`
+        return MAX_AUTO_PROCESSES
 
 
 def normalized(replicas: Iterable[ReplicaConfig]) -> tuple[ReplicaConfig, ...]:

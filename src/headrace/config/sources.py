@@ -96,6 +96,21 @@ def parse_replicas(entries: object) -> tuple[ReplicaConfig, ...]:
     return rules.normalized(read)
 
 
+def load_replicas(path: Path) -> tuple[ReplicaConfig, ...]:
+    """The entries of a file of replicas: a YAML or JSON list, or a mapping with `replicas`.
+
+    Raises:
+        ConfigError: with every mistake; also for a file that cannot be read.
+    """
+    problems = Problems()
+    content = _read(path, problems)
+    if problems.lines:
+        raise ConfigError(*problems.lines)
+    if isinstance(content, dict) and set(content) == {"replicas"}:
+        content = content["replicas"]
+    return parse_replicas([] if content is None else content)
+
+
 def _finish(tree: dict[str, Any], problems: Problems) -> Config:
     config = read_section(Config, tree, "", problems)
     if not problems.lines:
@@ -113,20 +128,28 @@ def keys_by_path() -> dict[str, keys.Key]:
 
 def read_file(path: Path, problems: Problems) -> dict[str, Any]:
     """The mapping in a YAML or JSON file; {} and a problem where there is none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = json.loads(text) if path.suffix == ".json" else yaml.load(text, _StrictLoader)
-    except OSError as error:
-        problems.note(str(path), f"cannot be read: {error.strerror}")
-        return {}
-    except (ValueError, yaml.YAMLError) as error:
-        problems.note(str(path), parse_reason(error))
-        return {}
+    tree = _read(path, problems)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         problems.note(str(path), "must hold a mapping of keys at its top")
         return {}
+    return tree
+
+
+def _read(path: Path, problems: Problems) -> object:
+    """Whatever a YAML or JSON file holds; None and a problem if it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree: object = (
+            json.loads(text) if path.suffix == ".json" else yaml.load(text, _StrictLoader)
+        )
+    except OSError as error:
+        problems.note(str(path), f"cannot be read: {error.strerror}")
+        return None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.note(str(path), parse_reason(error))
+        return None
     return tree
 
 
