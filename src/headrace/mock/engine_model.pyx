@@ -40,7 +40,7 @@ cdef class Engine:
                   uint64_t seed=0, bint detailed=False):
         cdef int64_t blocks = kv_tokens // block_tokens - 1  # vLLM keeps one block for itself
         if not 1 <= blocks < (<int64_t>1 << 31):
-            raise ValueError(f"{kv_tokens} tokens of KV are {blocks} usable blocks, wanted 1 or more")
+            raise ValueError(f"{kv_tokens} tokens of KV: {blocks} blocks to use, wanted 1 or more")
         if max_num_seqs < 1 or max_num_batched_tokens < max_num_seqs:
             raise ValueError("wanted 1 <= max_num_seqs <= max_num_batched_tokens")
         if not (0.0 <= noise_ratio < 1.0 and base_ns + prefill_ns > 0):
@@ -76,7 +76,7 @@ cdef class Engine:
                int32_t output_tokens, hashes=None, int32_t hash_tokens=0):
         cdef int64_t most = <int64_t>prompt_tokens + output_tokens - 1
         if prompt_tokens < 1 or output_tokens < 1:
-            raise ValueError(f"{prompt_tokens} and {output_tokens} tokens, wanted 1 or more of each")
+            raise ValueError(f"{prompt_tokens} and {output_tokens} tokens, wanted 1 or more each")
         if most > <int64_t>self.kv.capacity_blocks * self.block_tokens:
             raise ValueError(
                 f"{most} tokens do not fit into {self.kv.capacity_blocks} blocks"
@@ -401,9 +401,9 @@ cdef class Engine:
     cdef int64_t cruise_end(self) noexcept:
         cdef uint64_t state = self.random_state
         cdef int64_t end_ns = self.step_end_ns, context = self.context_tokens
-        cdef int32_t i
+        cdef int32_t _step
         if self.cruise_end_ns < 0:
-            for i in range(self.cruise_left):
+            for _step in range(self.cruise_left):
                 context += self.running_count
                 end_ns += self.step_duration(end_ns, 0, self.running_count, context, 0, &state)
             self.cruise_end_ns = end_ns
@@ -412,10 +412,10 @@ cdef class Engine:
     cdef int settle(self) except -1:
         """Give the sequences what the completed steps of the cruise brought them, and the blocks
         that these steps and the current one took, in the order in which they took them."""
-        cdef int32_t step, i, done = self.cruise_done
+        cdef int32_t _step, i, done = self.cruise_done
         cdef sequence *s
         self.cruise_done = 0
-        for step in range(done):
+        for _step in range(done):
             for i in range(self.running_count):
                 s = &self.slots[self.running[i]]
                 s.computed_tokens += 1
@@ -443,10 +443,11 @@ cdef class Engine:
     cdef bint grow(self, sequence *s, int32_t tokens) except -1:
         """Room for `tokens` more; false, and nothing taken, if there is not enough."""
         cdef int32_t stored = s.computed_tokens + tokens
-        cdef int32_t wanted = (stored + self.block_tokens - 1) // self.block_tokens - s.blocks, i
+        cdef int32_t wanted = (stored + self.block_tokens - 1) // self.block_tokens - s.blocks
+        cdef int32_t _block
         if wanted > self.kv.free_blocks():
             return False
-        for i in range(wanted):
+        for _block in range(wanted):
             self.add_block(s, self.kv.take_free())
         self.register_blocks(s, stored)
         return True

@@ -123,7 +123,7 @@ cdef class KvCache:
         self.lru_count -= 1
 
     cdef void table_remove(self, uint64_t hash) noexcept:
-        """Backward-shift deletion (Knuth 6.4, algorithm R): later entries move up, no tombstones."""
+        """Backward-shift deletion (Knuth 6.4, algorithm R): later entries move up."""
         cdef uint64_t mask = (<uint64_t>1 << (64 - self.table_shift)) - 1
         cdef uint64_t hole = self.place_of(hash), at, home
         while self.hashes[self.table[hole] - 1] != hash:
