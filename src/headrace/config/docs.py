@@ -67,13 +67,12 @@ def _sections(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
 def _table(struct: type[msgspec.Struct], prefix: str, *, flags: bool = True) -> Iterator[str]:
     yield "| key | flag | type | default | |" if flags else "| key | type | default | |"
     yield "|---|---|---|---|---|" if flags else "|---|---|---|---|"
-    required = {field.name for field in msgspec.structs.fields(struct) if field.required}
     for name, (annotation, default) in keys.fields(struct).items():
         traits = keys.traits_of(annotation)
         if traits is None:
             continue
         flag = " ".join(f"`{word}`" for word in (traits.flag, *traits.flag_aliases) if word) or "–"
-        shown = "required" if name in required else _default(default)
+        shown = "required" if name in keys.required(struct) else _default(default)
         text = traits.text
         if traits.value_aliases:
             text += " Aliases: " + ", ".join(f"`{word}`" for word in traits.value_aliases) + "."

@@ -128,6 +128,12 @@ def fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+@functools.cache
+def required(struct: type[msgspec.Struct]) -> frozenset[str]:
+    """The settings of a section that have no default."""
+    return frozenset(field.name for field in msgspec.structs.fields(struct) if field.required)
+
+
 def _default(field: msgspec.structs.FieldInfo) -> Any:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()

@@ -81,11 +81,10 @@ def read_section(kind: type[S], tree: object, path: str, problems: Problems) -> 
 def _build(
     kind: type[S], values: dict[str, Any], tree: Mapping[str, Any], path: str, problems: Problems
 ) -> S:
-    for field in msgspec.structs.fields(kind):
-        if field.required and field.name not in values:
-            if field.name not in tree:
-                problems.note(f"{path}.{field.name}", "is required")
-            values[field.name] = ""
+    for name in keys.required(kind) - values.keys():
+        if name not in tree:
+            problems.note(f"{path}.{name}", "is required")
+        values[name] = ""  # keeps the rest readable; the problem makes the whole unusable
     return kind(**values)
 
 
