@@ -8,10 +8,7 @@
 #define P4 0x85EBCA77C2B2AE63ULL
 #define P5 0x27D4EB2F165667C5ULL
 
-static inline uint64_t rotl(uint64_t x, int r)
-{
-    return (x << r) | (x >> (64 - r));
-}
+static inline uint64_t rotl(uint64_t x, int r) { return (x << r) | (x >> (64 - r)); }
 
 /* Little-endian loads; both supported machines (x86-64, arm64) are little-endian. */
 static inline uint64_t load64(const unsigned char *p)
@@ -33,10 +30,7 @@ static inline uint64_t lane(uint64_t acc, uint64_t input)
     return rotl(acc + input * P2, 31) * P1;
 }
 
-static inline uint64_t merge(uint64_t h, uint64_t acc)
-{
-    return (h ^ lane(0, acc)) * P1 + P4;
-}
+static inline uint64_t merge(uint64_t h, uint64_t acc) { return (h ^ lane(0, acc)) * P1 + P4; }
 
 uint64_t hash_bytes(const void *data, size_t len, uint64_t seed)
 {

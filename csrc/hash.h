@@ -1,5 +1,6 @@
-/* XXH64 after its published specification: the one hash of the project (ring points, affinity keys, prefix blocks).
- * The same in every process, host and release; the tests compare it with the xxhash package. */
+/* XXH64 after its published specification: the one hash of the project (ring points, affinity keys,
+ * prefix blocks). The same in every process, host and release; the tests compare it with the xxhash
+ * package. */
 #ifndef HEADRACE_HASH_H
 #define HEADRACE_HASH_H
 

@@ -10,7 +10,16 @@
 
 enum { HIST_BUCKETS = 24 };
 
-enum hist_kind { HIST_DURATION, HIST_TTFT, HIST_TPOT, HIST_ITL, HIST_QUEUE_WAIT, HIST_OVERHEAD, HIST_PROBE, HIST_KINDS };
+enum hist_kind {
+    HIST_DURATION,
+    HIST_TTFT,
+    HIST_TPOT,
+    HIST_ITL,
+    HIST_QUEUE_WAIT,
+    HIST_OVERHEAD,
+    HIST_PROBE,
+    HIST_KINDS
+};
 
 struct hist {
     double sum;

@@ -30,14 +30,16 @@ static const unsigned char *plain(const unsigned char *p, const unsigned char *e
 {
     while (end - p >= 4 * LANES) {
         lanes a = lanes_special(lanes_load(p)), b = lanes_special(lanes_load(p + LANES));
-        lanes c = lanes_special(lanes_load(p + 2 * LANES)), d = lanes_special(lanes_load(p + 3 * LANES));
+        lanes c = lanes_special(lanes_load(p + 2 * LANES)),
+              d = lanes_special(lanes_load(p + 3 * LANES));
         if (lanes_first(a | b | c | d) < LANES)
             break;
         p += 4 * LANES;
     }
     for (;;) {
         size_t left = (size_t)(end - p);
-        int n = lanes_first(lanes_special(left >= LANES ? lanes_load(p) : lanes_load_tail(p, left)));
+        int n =
+            lanes_first(lanes_special(left >= LANES ? lanes_load(p) : lanes_load_tail(p, left)));
         if (n < LANES)
             return p + n;
         p += LANES;
@@ -60,7 +62,8 @@ static int hex4(const unsigned char *p, uint32_t *out)
     return 0;
 }
 
-const unsigned char *json_unescape(const unsigned char *p, const unsigned char *end, uint32_t *code_point)
+const unsigned char *json_unescape(const unsigned char *p, const unsigned char *end,
+                                   uint32_t *code_point)
 {
     static const unsigned char values[256] = {
         ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
@@ -76,20 +79,19 @@ const unsigned char *json_unescape(const unsigned char *p, const unsigned char *
         return NULL;
     *code_point = high;
     p += 6;
-    if (high - 0xD800 >= 0x400 || end - p < 6 || p[0] != '\\' || p[1] != 'u' || hex4(p + 2, &low) < 0 ||
-        low - 0xDC00 >= 0x400)
+    if (high - 0xD800 >= 0x400 || end - p < 6 || p[0] != '\\' || p[1] != 'u' ||
+        hex4(p + 2, &low) < 0 || low - 0xDC00 >= 0x400)
         return p;
     *code_point = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     return p + 6;
 }
 
-static int continues(unsigned char c)
-{
-    return (c & 0xC0) == 0x80;
-}
+static int continues(unsigned char c) { return (c & 0xC0) == 0x80; }
 
-/* One multi-byte character, by the table of well-formed sequences of the Unicode standard (table 3-7). */
-static const unsigned char *utf8(const unsigned char *p, const unsigned char *end, uint32_t *code_point)
+/* One multi-byte character, by the table of well-formed sequences of the Unicode standard (table
+ * 3-7). */
+static const unsigned char *utf8(const unsigned char *p, const unsigned char *end,
+                                 uint32_t *code_point)
 {
     ptrdiff_t left = end - p;
     uint32_t c;
@@ -259,13 +261,10 @@ static int read_key(struct json *j, struct json_string *key, struct text *t)
     return 0;
 }
 
-int json_read_key(struct json *j, struct json_string *key)
-{
-    return read_key(j, key, NULL);
-}
+int json_read_key(struct json *j, struct json_string *key) { return read_key(j, key, NULL); }
 
-/* Iterative, because input decides the depth and the C stack of an embedding thread may be small. closers[d] closes
- * the container opened at depth d. */
+/* Iterative, because input decides the depth and the C stack of an embedding thread may be small.
+ * closers[d] closes the container opened at depth d. */
 static int skip_container(struct json *j, struct text *t)
 {
     unsigned char closers[JSON_MAX_DEPTH];

@@ -50,7 +50,8 @@ static inline int lanes_first(lanes mask)
 static inline lanes lanes_shift_in(lanes v, signed char first)
 {
 #if defined(__SSE2__)
-    return (lanes)_mm_or_si128(_mm_slli_si128((__m128i)v, 1), _mm_cvtsi32_si128((unsigned char)first));
+    return (lanes)_mm_or_si128(_mm_slli_si128((__m128i)v, 1),
+                               _mm_cvtsi32_si128((unsigned char)first));
 #elif defined(__ARM_NEON)
     return (lanes)vextq_s8(vdupq_n_s8(first), (int8x16_t)v, 15);
 #else
@@ -62,11 +63,8 @@ static inline lanes lanes_shift_in(lanes v, signed char first)
 #endif
 }
 
-/* True where a byte of a JSON string needs a look: the quote, the backslash, controls and (signed!) all of UTF-8's
- * multi-byte range. */
-static inline lanes lanes_special(lanes v)
-{
-    return (v < 0x20) | (v == '"') | (v == '\\');
-}
+/* True where a byte of a JSON string needs a look: the quote, the backslash, controls and (signed!)
+ * all of UTF-8's multi-byte range. */
+static inline lanes lanes_special(lanes v) { return (v < 0x20) | (v == '"') | (v == '\\'); }
 
 #endif

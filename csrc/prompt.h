@@ -1,10 +1,12 @@
-/* What the parts of a prompt are, by key: shared by the pass that counts and the pass that hashes. */
+/* What the parts of a prompt are, by key: shared by the pass that counts and the pass that hashes.
+ */
 #ifndef HEADRACE_PROMPT_H
 #define HEADRACE_PROMPT_H
 
 #include "json.h"
 
-/* Containers of a prompt are followed this deep (tool results nest parts in parts); what lies deeper is no text. */
+/* Containers of a prompt are followed this deep (tool results nest parts in parts); what lies
+ * deeper is no text. */
 #define PROMPT_MAX_DEPTH 8
 
 enum prompt_use {

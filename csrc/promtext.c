@@ -11,15 +11,9 @@ _Static_assert((PROMTEXT_BUCKETS & BUCKET_MASK) == 0, "buckets are masked");
 _Static_assert(PROMTEXT_BUCKETS >= 4 * PROMTEXT_NAMES_MAX, "an empty bucket ends every probe run");
 _Static_assert(PROMTEXT_NAME_LEN_MAX < 64, "a length is a bit of one word");
 
-static inline int is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
+static inline int is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-static inline int is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
+static inline int is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static inline uint32_t skip_blanks(const char *text, uint32_t at, uint32_t end)
 {
@@ -41,7 +35,8 @@ static uint32_t find_bucket(const struct promtext_table *table, const char *text
     return at;
 }
 
-int promtext_prepare(struct promtext_table *table, const struct promtext_name *names, uint32_t count)
+int promtext_prepare(struct promtext_table *table, const struct promtext_name *names,
+                     uint32_t count)
 {
     memset(table, 0, sizeof *table);
     table->names = names;
@@ -59,7 +54,8 @@ int promtext_prepare(struct promtext_table *table, const struct promtext_name *n
     return 0;
 }
 
-/* 10^e in the widest type: 64 bits of mantissa or more, so that the one rounding to double dominates. */
+/* 10^e in the widest type: 64 bits of mantissa or more, so that the one rounding to double
+ * dominates. */
 static long double power_of_ten(int e)
 {
     long double result = 1.0L, square = 10.0L;
@@ -77,7 +73,8 @@ static double scale(uint64_t mantissa, int e)
         return 0.0;
     if (e > 400)
         return INFINITY;
-    return (double)(e < 0 ? (long double)mantissa / power_of_ten(e) : (long double)mantissa * power_of_ten(e));
+    return (double)(e < 0 ? (long double)mantissa / power_of_ten(e)
+                          : (long double)mantissa * power_of_ten(e));
 }
 
 static size_t match_word(const char *text, size_t len, const char *word)
@@ -119,11 +116,13 @@ size_t promtext_number(const char *text, size_t len, double *value)
         *value = NAN;
         return at + n;
     }
-    if ((n = match_word(text + at, len - at, "infinity")) || (n = match_word(text + at, len - at, "inf"))) {
+    if ((n = match_word(text + at, len - at, "infinity")) ||
+        (n = match_word(text + at, len - at, "inf"))) {
         *value = negative ? -INFINITY : INFINITY;
         return at + n;
     }
-    for (int fraction = 0; at < len && (is_digit(text[at]) || (text[at] == '.' && !fraction)); at++) {
+    for (int fraction = 0; at < len && (is_digit(text[at]) || (text[at] == '.' && !fraction));
+         at++) {
         if (text[at] == '.') {
             fraction = 1;
             continue;
@@ -221,10 +220,7 @@ static int read_sample(const char *page, uint32_t at, uint32_t end, struct promt
     return is_tail(page, at + (uint32_t)used, end) ? 0 : -1;
 }
 
-static inline int ends_name(char c)
-{
-    return c == '{' || is_blank(c);
-}
+static inline int ends_name(char c) { return c == '{' || is_blank(c); }
 
 int promtext_scan(const struct promtext_table *table, const char *page, size_t len,
                   struct promtext_sample *out, uint32_t capacity, struct promtext_counts *counts)

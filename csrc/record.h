@@ -1,4 +1,5 @@
-/* Records that a process sends up through its ring (ring.h): fixed part first, then `text_bytes` bytes of text. */
+/* Records that a process sends up through its ring (ring.h): fixed part first, then `text_bytes`
+ * bytes of text. */
 #ifndef HEADRACE_RECORD_H
 #define HEADRACE_RECORD_H
 
@@ -6,8 +7,9 @@
 
 enum record_kind { RECORD_ACCESS = 1, RECORD_DECISION = 2, RECORD_FAILURE = 3 };
 
-/* One finished request. Times in ns, 0 or -1 where unknown. Text: the request id; with tracing, a line feed and
- * `trace id-span id-parent span id` in hex (32, 16, 16 digits; a parent of zeros: none) follow. */
+/* One finished request. Times in ns, 0 or -1 where unknown. Text: the request id; with tracing, a
+ * line feed and `trace id-span id-parent span id` in hex (32, 16, 16 digits; a parent of zeros:
+ * none) follow. */
 struct access_record {
     uint64_t end_unix_ns;
     uint64_t duration_ns;

@@ -45,7 +45,9 @@ int32_t ring_pop(struct ring *r, uint32_t *kind, void *out, uint32_t room)
         return -1;
     copy_out(r, at, prefix, 8);
     if (prefix[0] > RING_BYTES || 8 + (uint64_t)prefix[0] > head - at) {
-        __atomic_store_n(&r->tail, head, __ATOMIC_RELEASE); /* a producer died in mid-write and left nonsense: start afresh */
+        __atomic_store_n(
+            &r->tail, head,
+            __ATOMIC_RELEASE); /* a producer died in mid-write and left nonsense: start afresh */
         return -1;
     }
     *kind = prefix[1];

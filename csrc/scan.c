@@ -35,7 +35,8 @@ static const struct json_name FIELD_NAMES[SCAN_FIELDS] = {
 
 static const struct json_name INCLUDE_USAGE = JSON_NAME("include_usage");
 
-/* One pass at work. recount: a prompt field came twice, so the counts hold text that does not count. */
+/* One pass at work. recount: a prompt field came twice, so the counts hold text that does not
+ * count. */
 struct pass {
     struct json j;
     const unsigned char *body;
@@ -95,7 +96,8 @@ static int count_value(struct pass *w, unsigned depth)
     return more;
 }
 
-/* One level of a field that may hold several sequences: objects are turns, numbers are token ids. */
+/* One level of a field that may hold several sequences: objects are turns, numbers are token ids.
+ */
 static int count_batch(struct pass *w, enum prompt_use use, unsigned depth)
 {
     int more;
@@ -107,7 +109,8 @@ static int count_batch(struct pass *w, enum prompt_use use, unsigned depth)
             done = json_skip(&w->j, NULL);
         } else {
             w->out->messages += kind == JSON_OBJECT && use == PROMPT_TURNS;
-            w->out->prompts += kind >= JSON_STRING && depth == 0 && !(kind == JSON_OBJECT && use == PROMPT_TURNS);
+            w->out->prompts +=
+                kind >= JSON_STRING && depth == 0 && !(kind == JSON_OBJECT && use == PROMPT_TURNS);
             done = kind == JSON_ARRAY && depth == 0 ? count_batch(w, use, 1) : count_value(w, 1);
         }
         if (done < 0)
@@ -167,7 +170,8 @@ static int read_stream_options(struct pass *w)
         struct json_string key;
         if (json_read_key(&w->j, &key) < 0)
             return -1;
-        if (json_find_name(&key, &INCLUDE_USAGE, 1) == 0 ? read_field(w, SCAN_INCLUDE_USAGE) : json_skip(&w->j, NULL))
+        if (json_find_name(&key, &INCLUDE_USAGE, 1) == 0 ? read_field(w, SCAN_INCLUDE_USAGE)
+                                                         : json_skip(&w->j, NULL))
             return -1;
     }
     return more < 0 ? -1 : end_field(w, f);
@@ -209,7 +213,8 @@ static void recount(struct pass *w)
     }
 }
 
-/* The integer of a number field; fallback if it is none or has more digits than any sensible value. */
+/* The integer of a number field; fallback if it is none or has more digits than any sensible value.
+ */
 static int64_t integer(const struct pass *w, int id, int64_t fallback)
 {
     const struct scan_field *f = &w->out->field[id];

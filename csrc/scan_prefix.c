@@ -2,8 +2,9 @@
 #include "prompt.h"
 #include "scan.h"
 
-/* Marks in the hashed bytes: none can occur in the UTF-8 of text (nor in a surrogate coded like it), so that borders are
- * unambiguous. No container gets an end mark where something may be appended: growth must keep all earlier bytes. */
+/* Marks in the hashed bytes: none can occur in the UTF-8 of text (nor in a surrogate coded like
+ * it), so that borders are unambiguous. No container gets an end mark where something may be
+ * appended: growth must keep all earlier bytes. */
 enum {
     MARK_FIELD = 0xF9,
     MARK_STRING = 0xFB,
@@ -16,8 +17,8 @@ enum {
 /* In place of a token id: starts the next sequence of a batch and keeps ids at four bytes. */
 #define ID_SEQUENCE 0xFFFFFFFFU
 
-/* Collects bytes into blocks; the slack takes whole lanes. keys NULL: only the chain is wanted. At count == max
- * nothing more will be looked at. */
+/* Collects bytes into blocks; the slack takes whole lanes. keys NULL: only the chain is wanted. At
+ * count == max nothing more will be looked at. */
 struct blocks {
     unsigned char bytes[SCAN_BLOCK_BYTES + LANES];
     size_t used;
@@ -31,10 +32,7 @@ struct walk {
     struct blocks *out;
 };
 
-static int is_full(const struct blocks *b)
-{
-    return b->count == b->max;
-}
+static int is_full(const struct blocks *b) { return b->count == b->max; }
 
 static void add_block(struct blocks *b, const unsigned char *bytes)
 {
@@ -62,7 +60,8 @@ static void add_run(struct blocks *b, const unsigned char *p, size_t len)
         memcpy(b->bytes + b->used, p, part);
         b->used = 0;
         add_block(b, b->bytes);
-        for (p += part, len -= part; len >= SCAN_BLOCK_BYTES && !is_full(b); len -= SCAN_BLOCK_BYTES) {
+        for (p += part, len -= part; len >= SCAN_BLOCK_BYTES && !is_full(b);
+             len -= SCAN_BLOCK_BYTES) {
             add_block(b, p);
             p += SCAN_BLOCK_BYTES;
         }
@@ -83,10 +82,7 @@ static void add(struct blocks *b, const void *bytes, size_t len)
     close_block(b);
 }
 
-static void add_byte(struct blocks *b, unsigned char byte)
-{
-    add(b, &byte, 1);
-}
+static void add_byte(struct blocks *b, unsigned char byte) { add(b, &byte, 1); }
 
 static void add_little_endian(struct blocks *b, uint64_t value, int len)
 {
@@ -297,7 +293,8 @@ static void add_value(struct walk *w, unsigned depth)
     } else if (kind == JSON_OBJECT) {
         add_object(w, 0, depth);
     } else {
-        for (int more = json_enter(&w->j); more > 0 && !is_full(w->out); more = json_next(&w->j, ']'))
+        for (int more = json_enter(&w->j); more > 0 && !is_full(w->out);
+             more = json_next(&w->j, ']'))
             add_value(w, depth + 1);
     }
 }
@@ -311,7 +308,8 @@ static void add_number(struct walk *w)
     skip(&w->j);
 }
 
-/* Sequences are marked off from each other, not the first from nothing: a batch of one hashes like its only member. */
+/* Sequences are marked off from each other, not the first from nothing: a batch of one hashes like
+ * its only member. */
 static void add_batch(struct walk *w, unsigned depth)
 {
     int first = 1;
@@ -347,10 +345,12 @@ static void add_field(struct walk *w, int id)
         add_value(w, 0);
 }
 
-size_t scan_prefix(const char *body, size_t len, const struct scan *s, uint64_t *keys, size_t max_keys)
+size_t scan_prefix(const char *body, size_t len, const struct scan *s, uint64_t *keys,
+                   size_t max_keys)
 {
     const unsigned char *bytes = (const unsigned char *)body;
-    struct blocks out = {.keys = keys, .max = max_keys < SCAN_MAX_BLOCKS ? max_keys : SCAN_MAX_BLOCKS};
+    struct blocks out = {.keys = keys,
+                         .max = max_keys < SCAN_MAX_BLOCKS ? max_keys : SCAN_MAX_BLOCKS};
     struct walk w = {{NULL, NULL, 1}, &out};
     for (int id = SCAN_INSTRUCTIONS; id < SCAN_FIELDS && !is_full(&out); id++) {
         const struct scan_field *f = &s->field[id];
@@ -363,8 +363,8 @@ size_t scan_prefix(const char *body, size_t len, const struct scan *s, uint64_t 
     return out.count;
 }
 
-uint64_t scan_root(const char *model, size_t model_len, const char *lora, size_t lora_len, const char *salt,
-                   size_t salt_len)
+uint64_t scan_root(const char *model, size_t model_len, const char *lora, size_t lora_len,
+                   const char *salt, size_t salt_len)
 {
     uint64_t root = hash_bytes(model, model ? model_len : 0, 1);
     if (lora)

@@ -1,6 +1,7 @@
 #include "text.h"
 
-/* Class codes; letter is the all-ones lane so that a mask is already its code, and marks (the rest) cost nothing. */
+/* Class codes; letter is the all-ones lane so that a mask is already its code, and marks (the rest)
+ * cost nothing. */
 enum { LETTER = -1, MARK = 0, DIGIT = 2, SPACE = 4, WIDE = 8, START = 16 };
 
 #define MAX_STEPS 255
@@ -13,10 +14,7 @@ void text_init(struct text *t)
     t->last = START;
 }
 
-void text_begin(struct text *t)
-{
-    t->last = START;
-}
+void text_begin(struct text *t) { t->last = START; }
 
 static uint32_t sum(lanes v)
 {
@@ -103,8 +101,9 @@ const unsigned char *text_plain(struct text *t, const unsigned char *p, const un
 
 static int is_cjk(uint32_t c)
 {
-    return (c >= 0x2E80 && c < 0xD800) || (c >= 0x1100 && c < 0x1200) || (c >= 0xF900 && c < 0xFB00) ||
-           (c >= 0xFE30 && c < 0xFE50) || (c >= 0xFF00 && c < 0xFFF0) || (c >= 0x20000 && c < 0x40000);
+    return (c >= 0x2E80 && c < 0xD800) || (c >= 0x1100 && c < 0x1200) ||
+           (c >= 0xF900 && c < 0xFB00) || (c >= 0xFE30 && c < 0xFE50) ||
+           (c >= 0xFF00 && c < 0xFFF0) || (c >= 0x20000 && c < 0x40000);
 }
 
 static void count_ascii(struct text_counts *c, signed char kind, int starts)

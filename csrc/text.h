@@ -5,8 +5,9 @@
 
 #include "lanes.h"
 
-/* Characters, and runs of characters of one class where a tokenizer merges a run. Code points below U+0800 beyond ASCII
- * are latin (also Greek, Cyrillic, Hebrew, Arabic); cjk is Han, kana, hangul and their full-width forms. */
+/* Characters, and runs of characters of one class where a tokenizer merges a run. Code points below
+ * U+0800 beyond ASCII are latin (also Greek, Cyrillic, Hebrew, Arabic); cjk is Han, kana, hangul
+ * and their full-width forms. */
 struct text_counts {
     uint32_t letters, words;
     uint32_t digits;
@@ -19,7 +20,8 @@ struct text_lanes {
     lanes letters, words, digits, spaces, space_runs, marks, mark_runs;
 };
 
-/* A counter at work: the byte-wide sums hold at most 255 steps before they are added to the counts. */
+/* A counter at work: the byte-wide sums hold at most 255 steps before they are added to the counts.
+ */
 struct text {
     struct text_lanes sums;
     unsigned steps;
@@ -32,8 +34,8 @@ void text_init(struct text *t);
 /* The next byte starts a new text: its first character starts a run. */
 void text_begin(struct text *t);
 
-/* Counts plain ASCII from p up to the first quote, backslash, control or non-ASCII byte, or end; returns where it
- * stopped. */
+/* Counts plain ASCII from p up to the first quote, backslash, control or non-ASCII byte, or end;
+ * returns where it stopped. */
 const unsigned char *text_plain(struct text *t, const unsigned char *p, const unsigned char *end);
 
 /* Counts one decoded character that text_plain does not take. */

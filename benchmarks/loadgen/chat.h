@@ -1,5 +1,6 @@
-/* The conversation both ends of the rig know by heart, so that each can check every byte the other sent.
- * Requests differ in their first 16 prompt characters only, which makes every prefix block distinct. */
+/* The conversation both ends of the rig know by heart, so that each can check every byte the other
+ * sent. Requests differ in their first 16 prompt characters only, which makes every prefix block
+ * distinct. */
 #ifndef LOADGEN_CHAT_H
 #define LOADGEN_CHAT_H
 
@@ -22,8 +23,8 @@ void chat_request_number(struct chat_request *request, uint64_t serial);
 /* 1 if the body is the request of that length and mode, whatever its serial. */
 int chat_request_matches(const struct chat_request *request, const char *body, size_t length);
 
-/* An answer as its body and as its bytes on the wire. Piece i of the wire ends at ends[i]: piece 0 is the head,
- * for a stream the others are one event each; a plain answer is one piece. */
+/* An answer as its body and as its bytes on the wire. Piece i of the wire ends at ends[i]: piece 0
+ * is the head, for a stream the others are one event each; a plain answer is one piece. */
 struct chat_answer {
     char *body;
     size_t body_length;
@@ -33,6 +34,7 @@ struct chat_answer {
 };
 
 struct chat_answer chat_answer_json(void); /* about 1 KB with usage */
-struct chat_answer chat_answer_stream(size_t events); /* about 250 bytes an event; the last two: usage, [DONE] */
+struct chat_answer
+chat_answer_stream(size_t events); /* about 250 bytes an event; the last two: usage, [DONE] */
 
 #endif

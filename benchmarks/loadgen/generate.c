@@ -1,11 +1,15 @@
-/* generate: HTTP load on one port over kept-alive connections; checks every byte that comes back and prints one JSON line.
+/* generate: HTTP load on one port over kept-alive connections; checks every byte that comes back
+ * and prints one JSON line.
  *
- *   generate --port 18200 [--connections 64] [--seconds 5] [--body-bytes 1024] [--rate R] [--stream] [--events 100]
+ *   generate --port 18200 [--connections 64] [--seconds 5] [--body-bytes 1024] [--rate R]
+ * [--stream] [--events 100]
  *            [--spread-us 0] [--requests N]
  *
- * Without --rate each connection sends its next request when the last answer is complete (closed loop). With it, requests are
- * due at Poisson times and latency counts from the time a request was due, whether or not a connection was free.
- * --spread-us starts the connections evenly over that time. Requests in flight at the end are waited for.
+ * Without --rate each connection sends its next request when the last answer is complete (closed
+ * loop). With it, requests are due at Poisson times and latency counts from the time a request was
+ * due, whether or not a connection was free.
+ * --spread-us starts the connections evenly over that time. Requests in flight at the end are
+ * waited for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +46,8 @@ static struct {
     double seconds, rate_per_s;
     size_t body_bytes, events;
     uint64_t spread_ns, max_requests;
-} options = {.connections = 64, .seconds = 5, .body_bytes = 1024, .events = 100, .max_requests = UINT64_MAX};
+} options = {
+    .connections = 64, .seconds = 5, .body_bytes = 1024, .events = 100, .max_requests = UINT64_MAX};
 
 static struct {
     int epoll, timer;
@@ -62,7 +67,8 @@ static struct {
 static void client_send(struct client *c);
 
 /* xorshift64*: uniform in (0, 1]. */
-static double random_uniform(void) {
+static double random_uniform(void)
+{
     run.random ^= run.random >> 12;
     run.random ^= run.random << 25;
     run.random ^= run.random >> 27;
@@ -73,7 +79,8 @@ static int open_loop(void) { return options.rate_per_s > 0; }
 
 static int may_start(uint64_t now) { return now < run.stop_ns && run.sent < options.max_requests; }
 
-static void client_start(struct client *c, uint64_t due_ns) {
+static void client_start(struct client *c, uint64_t due_ns)
+{
     c->due_ns = due_ns;
     c->serial = ++run.sent;
     c->sent = 0;
@@ -83,7 +90,8 @@ static void client_start(struct client *c, uint64_t due_ns) {
     client_send(c);
 }
 
-static void client_rest(struct client *c) {
+static void client_rest(struct client *c)
+{
     c->state = IDLE;
     uint64_t now = clock_now_ns();
     if (open_loop())
@@ -92,14 +100,16 @@ static void client_rest(struct client *c) {
         client_start(c, now);
 }
 
-static void client_connect(struct client *c) {
+static void client_connect(struct client *c)
+{
     c->fd = sockets_connect(options.port);
     c->state = CONNECTING;
     sockets_watch(run.epoll, c->fd, EPOLLOUT, c);
 }
 
 /* The connection is lost or its answer made no sense: count, and go on with a new one. */
-static void client_fail(struct client *c, uint64_t *counter) {
+static void client_fail(struct client *c, uint64_t *counter)
+{
     ++*counter;
     if (c->state == SENDING || c->state == WAITING)
         run.busy_count--;
@@ -108,13 +118,16 @@ static void client_fail(struct client *c, uint64_t *counter) {
         client_connect(c);
 }
 
-static void client_send(struct client *c) {
+static void client_send(struct client *c)
+{
     static char head[256];
     static int head_bytes;
     if (head_bytes == 0)
-        head_bytes = sprintf(head, "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nuser-agent: generate\r\n"
-                                   "content-type: application/json\r\ncontent-length: %zu\r\n\r\n",
-                             options.port, options.body_bytes);
+        head_bytes = sprintf(
+            head,
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nuser-agent: generate\r\n"
+            "content-type: application/json\r\ncontent-length: %zu\r\n\r\n",
+            options.port, options.body_bytes);
     static char wire[1 << 20];
     chat_request_number(&run.request, c->serial);
     memcpy(wire, head, (size_t)head_bytes);
@@ -133,15 +146,18 @@ static void client_send(struct client *c) {
     c->state = blocked ? SENDING : WAITING;
 }
 
-static void answer_take(void *context, const char *piece, size_t length, uint64_t offset) {
+static void answer_take(void *context, const char *piece, size_t length, uint64_t offset)
+{
     struct client *c = context;
     if (offset == 0)
         latency_record(&run.first_byte, clock_now_ns() - c->due_ns);
-    if (offset + length > run.expected.body_length || memcmp(run.expected.body + offset, piece, length) != 0)
+    if (offset + length > run.expected.body_length ||
+        memcmp(run.expected.body + offset, piece, length) != 0)
         c->mismatch = 1;
 }
 
-static void client_complete(struct client *c) {
+static void client_complete(struct client *c)
+{
     run.busy_count--;
     if (message_status(&c->answer) != 200)
         run.bad_status++;
@@ -155,7 +171,8 @@ static void client_complete(struct client *c) {
     client_rest(c);
 }
 
-static void client_read(struct client *c) {
+static void client_read(struct client *c)
+{
     static char buffer[262144];
     ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
     if (n < 0 && errno == EAGAIN)
@@ -179,7 +196,8 @@ static void client_read(struct client *c) {
         client_complete(c);
 }
 
-static void client_event(struct client *c, uint32_t events) {
+static void client_event(struct client *c, uint32_t events)
+{
     if (c->state == CONNECTING) {
         if (events & (EPOLLERR | EPOLLHUP)) {
             client_fail(c, &run.cut);
@@ -195,8 +213,10 @@ static void client_event(struct client *c, uint32_t events) {
         client_read(c);
 }
 
-/* Opens the connections whose turn has come. Returns when the next one is due, 0 when all are open. */
-static uint64_t open_due(uint64_t now) {
+/* Opens the connections whose turn has come. Returns when the next one is due, 0 when all are open.
+ */
+static uint64_t open_due(uint64_t now)
+{
     uint64_t gap = options.spread_ns / (uint64_t)options.connections;
     while (run.opened < options.connections) {
         uint64_t due = run.started_ns + gap * (uint64_t)run.opened;
@@ -207,8 +227,10 @@ static uint64_t open_due(uint64_t now) {
     return 0;
 }
 
-/* Starts the requests that are due while connections are free. Returns when to look again, 0 for "when one is free". */
-static uint64_t start_due(uint64_t now) {
+/* Starts the requests that are due while connections are free. Returns when to look again, 0 for
+ * "when one is free". */
+static uint64_t start_due(uint64_t now)
+{
     while (run.next_due_ns <= now && run.idle_count > 0 && may_start(run.next_due_ns)) {
         client_start(run.idle[--run.idle_count], run.next_due_ns);
         run.next_due_ns += (uint64_t)(-log(random_uniform()) / options.rate_per_s * 1e9);
@@ -218,7 +240,8 @@ static uint64_t start_due(uint64_t now) {
     return run.next_due_ns > now ? run.next_due_ns : 0;
 }
 
-static void timer_arm(uint64_t a, uint64_t b) {
+static void timer_arm(uint64_t a, uint64_t b)
+{
     static uint64_t armed;
     uint64_t at = a == 0 ? b : b == 0 ? a : a < b ? a : b;
     if (at == 0 || at > run.stop_ns)
@@ -228,13 +251,16 @@ static void timer_arm(uint64_t a, uint64_t b) {
     armed = at;
 }
 
-static int finished(uint64_t now) {
+static int finished(uint64_t now)
+{
     if (run.busy_count > 0)
-        return now > run.stop_ns + 30000000000u; /* what is still missing then is reported as lost */
+        return now >
+               run.stop_ns + 30000000000u; /* what is still missing then is reported as lost */
     return !may_start(now);
 }
 
-static void run_load(void) {
+static void run_load(void)
+{
     struct epoll_event events[512];
     uint64_t now;
     while (!finished(now = clock_now_ns())) {
@@ -255,32 +281,39 @@ static void run_load(void) {
 
 static double us(uint64_t ns) { return (double)ns / 1000; }
 
-static void print_latency(const char *name, const struct latency *latency) {
-    printf("\"%s\":{\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f},", name, us(latency_percentile_ns(latency, .5)),
-           us(latency_percentile_ns(latency, .9)), us(latency_percentile_ns(latency, .99)), us(latency->max_ns));
+static void print_latency(const char *name, const struct latency *latency)
+{
+    printf("\"%s\":{\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f},", name,
+           us(latency_percentile_ns(latency, .5)), us(latency_percentile_ns(latency, .9)),
+           us(latency_percentile_ns(latency, .99)), us(latency->max_ns));
 }
 
-static void print_result(double duration_s) {
+static void print_result(double duration_s)
+{
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     double cpu_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-    printf("{\"sent\":%lu,\"completed\":%lu,\"bad_status\":%lu,\"bad_body\":%lu,\"cut\":%lu,\"broken\":%lu,\"lost\":%d,", run.sent,
-           run.completed, run.bad_status, run.bad_body, run.cut, run.broken, run.busy_count);
-    printf("\"events\":%lu,\"reads\":%lu,\"body_bytes\":%lu,", options.stream ? run.completed * options.events : 0, run.reads,
-           run.body_bytes);
+    printf("{\"sent\":%lu,\"completed\":%lu,\"bad_status\":%lu,\"bad_body\":%lu,\"cut\":%lu,"
+           "\"broken\":%lu,\"lost\":%d,",
+           run.sent, run.completed, run.bad_status, run.bad_body, run.cut, run.broken,
+           run.busy_count);
+    printf("\"events\":%lu,\"reads\":%lu,\"body_bytes\":%lu,",
+           options.stream ? run.completed * options.events : 0, run.reads, run.body_bytes);
     print_latency("latency_us", &run.latency);
     print_latency("first_byte_us", &run.first_byte);
-    printf("\"duration_s\":%.3f,\"requests_per_s\":%.1f,\"cpu_s\":%.3f}\n", duration_s, (double)run.completed / duration_s, cpu_s);
+    printf("\"duration_s\":%.3f,\"requests_per_s\":%.1f,\"cpu_s\":%.3f}\n", duration_s,
+           (double)run.completed / duration_s, cpu_s);
 }
 
-static int parse_options(int argc, char **argv) {
+static int parse_options(int argc, char **argv)
+{
     static const struct option names[] = {
-        {"port", required_argument, NULL, 'p'},       {"connections", required_argument, NULL, 'c'},
-        {"seconds", required_argument, NULL, 's'},    {"body-bytes", required_argument, NULL, 'b'},
-        {"rate", required_argument, NULL, 'r'},       {"stream", no_argument, NULL, 'S'},
-        {"events", required_argument, NULL, 'e'},     {"spread-us", required_argument, NULL, 'u'},
-        {"requests", required_argument, NULL, 'n'},   {0}};
+        {"port", required_argument, NULL, 'p'},     {"connections", required_argument, NULL, 'c'},
+        {"seconds", required_argument, NULL, 's'},  {"body-bytes", required_argument, NULL, 'b'},
+        {"rate", required_argument, NULL, 'r'},     {"stream", no_argument, NULL, 'S'},
+        {"events", required_argument, NULL, 'e'},   {"spread-us", required_argument, NULL, 'u'},
+        {"requests", required_argument, NULL, 'n'}, {0}};
     for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         switch (option) {
         case 'p': options.port = atoi(optarg); break;
@@ -295,13 +328,16 @@ static int parse_options(int argc, char **argv) {
         default: return -1;
         }
     }
-    int sane = options.port > 0 && options.connections > 0 && options.body_bytes >= 256 && options.body_bytes <= 1000000;
+    int sane = options.port > 0 && options.connections > 0 && options.body_bytes >= 256 &&
+               options.body_bytes <= 1000000;
     return sane && options.events >= 3 ? 0 : -1;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     if (parse_options(argc, argv) < 0) {
-        fprintf(stderr, "usage: generate --port P [--connections N] [--seconds S] [--requests N] [--body-bytes 256…1000000]\n"
+        fprintf(stderr, "usage: generate --port P [--connections N] [--seconds S] [--requests N] "
+                        "[--body-bytes 256…1000000]\n"
                         "                [--rate R] [--stream] [--events N] [--spread-us N]\n");
         return 2;
     }

@@ -1,4 +1,5 @@
-/* Latency histogram with buckets that are 1/64 of their own value wide: any percentile is within 1.6 %. */
+/* Latency histogram with buckets that are 1/64 of their own value wide: any percentile is
+ * within 1.6 %. */
 #ifndef LOADGEN_LATENCY_H
 #define LOADGEN_LATENCY_H
 

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void message_reset(struct message *message) {
+void message_reset(struct message *message)
+{
     message->state = MESSAGE_HEAD;
     message->left_bytes = message->body_bytes = 0;
     message->head_bytes = 0;
@@ -12,11 +13,13 @@ void message_reset(struct message *message) {
     message->chunked = 0;
 }
 
-int message_status(const struct message *message) {
+int message_status(const struct message *message)
+{
     return strncmp(message->head, "HTTP/1.1 ", 9) == 0 ? atoi(message->head + 9) : 0;
 }
 
-static void message_read_framing(struct message *message) {
+static void message_read_framing(struct message *message)
+{
     const char *length = strcasestr(message->head, "\r\ncontent-length:");
     const char *coding = strcasestr(message->head, "\r\ntransfer-encoding:");
     message->chunked = coding != NULL;
@@ -28,7 +31,8 @@ static void message_read_framing(struct message *message) {
 }
 
 /* Copies head bytes until the empty line; what follows it is left unused. */
-static size_t message_feed_head(struct message *message, const char *data, size_t length) {
+static size_t message_feed_head(struct message *message, const char *data, size_t length)
+{
     size_t before = message->head_bytes, room = MESSAGE_HEAD_BYTES - before;
     size_t copied = length < room ? length : room;
     memcpy(message->head + before, data, copied);
@@ -47,7 +51,8 @@ static size_t message_feed_head(struct message *message, const char *data, size_
 }
 
 static size_t message_feed_body(struct message *message, const char *data, size_t length,
-                                struct message_sink sink, enum message_state next) {
+                                struct message_sink sink, enum message_state next)
+{
     size_t piece = length < message->left_bytes ? length : (size_t)message->left_bytes;
     sink.take(sink.context, data, piece, message->body_bytes);
     message->body_bytes += piece;
@@ -57,7 +62,8 @@ static size_t message_feed_body(struct message *message, const char *data, size_
     return piece;
 }
 
-static int message_hex_digit(char c) {
+static int message_hex_digit(char c)
+{
     if (c >= '0' && c <= '9')
         return c - '0';
     c |= 0x20;
@@ -65,7 +71,8 @@ static int message_hex_digit(char c) {
 }
 
 /* One byte of "1a2b\r\n"; chunk extensions make the message BROKEN. */
-static void message_feed_size(struct message *message, char c) {
+static void message_feed_size(struct message *message, char c)
+{
     int digit = message_hex_digit(c);
     if (digit >= 0) {
         message->left_bytes = message->left_bytes * 16 + (uint64_t)digit;
@@ -78,14 +85,16 @@ static void message_feed_size(struct message *message, char c) {
     }
 }
 
-static void message_feed_line_end(struct message *message, char c) {
+static void message_feed_line_end(struct message *message, char c)
+{
     if (c == '\n')
         message->state = MESSAGE_CHUNK_SIZE;
     else if (c != '\r')
         message->state = MESSAGE_BROKEN;
 }
 
-static void message_feed_trailer(struct message *message, char c) {
+static void message_feed_trailer(struct message *message, char c)
+{
     if (c == '\n') {
         if (message->line_bytes == 0)
             message->state = MESSAGE_DONE;
@@ -95,14 +104,14 @@ static void message_feed_trailer(struct message *message, char c) {
     }
 }
 
-size_t message_feed(struct message *message, const char *data, size_t length, struct message_sink sink) {
+size_t message_feed(struct message *message, const char *data, size_t length,
+                    struct message_sink sink)
+{
     size_t used = 0;
     while (used < length && message->state < MESSAGE_DONE) {
         const char *at = data + used;
         switch (message->state) {
-        case MESSAGE_HEAD:
-            used += message_feed_head(message, at, length - used);
-            break;
+        case MESSAGE_HEAD: used += message_feed_head(message, at, length - used); break;
         case MESSAGE_BODY:
             used += message_feed_body(message, at, length - used, sink, MESSAGE_DONE);
             break;
@@ -117,9 +126,7 @@ size_t message_feed(struct message *message, const char *data, size_t length, st
             message_feed_line_end(message, *at);
             used++;
             break;
-        default:
-            message_feed_trailer(message, *at);
-            used++;
+        default: message_feed_trailer(message, *at); used++;
         }
     }
     return used;

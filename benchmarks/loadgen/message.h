@@ -1,5 +1,6 @@
 /* Finds the body of one HTTP/1.1 message that arrives in pieces (Content-Length or chunked).
- * It trusts its two peers, a gateway under test and this rig; it is no parser for the open network. */
+ * It trusts its two peers, a gateway under test and this rig; it is no parser for the open network.
+ */
 #ifndef LOADGEN_MESSAGE_H
 #define LOADGEN_MESSAGE_H
 
@@ -38,7 +39,8 @@ struct message {
 void message_reset(struct message *message);
 
 /* Returns the bytes used: all of them unless the message ended (DONE) or made no sense (BROKEN). */
-size_t message_feed(struct message *message, const char *data, size_t length, struct message_sink sink);
+size_t message_feed(struct message *message, const char *data, size_t length,
+                    struct message_sink sink);
 
 /* The number in "HTTP/1.1 200 …", 0 for anything else. */
 int message_status(const struct message *message);

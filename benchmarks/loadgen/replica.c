@@ -1,5 +1,6 @@
 /* fake_replica: an engine that costs almost nothing, so that a core is left for the load generator.
- * A plain request is answered at once. Streams advance together, one event a step, as an engine's decode does.
+ * A plain request is answered at once. Streams advance together, one event a step, as an engine's
+ * decode does.
  *
  *   fake_replica --ports 18100,18101 [--step-us 20000] [--events 100] [--any-body]
  */
@@ -49,16 +50,19 @@ static struct {
     char read_buffer[262144];
 } replica = {.check_bodies = 1};
 
-static void stream_join(struct connection *c) {
+static void stream_join(struct connection *c)
+{
     if (replica.active_count == replica.active_room) {
         replica.active_room = replica.active_room ? 2 * replica.active_room : 1024;
-        replica.active = realloc(replica.active, (size_t)replica.active_room * sizeof *replica.active);
+        replica.active =
+            realloc(replica.active, (size_t)replica.active_room * sizeof *replica.active);
     }
     c->active_at = replica.active_count;
     replica.active[replica.active_count++] = c;
 }
 
-static void stream_leave(struct connection *c) {
+static void stream_leave(struct connection *c)
+{
     if (c->active_at < 0)
         return;
     struct connection *last = replica.active[--replica.active_count];
@@ -67,7 +71,8 @@ static void stream_leave(struct connection *c) {
     c->active_at = -1;
 }
 
-static void connection_close(struct connection *c) {
+static void connection_close(struct connection *c)
+{
     stream_leave(c);
     close(c->source.fd);
     free(c->body);
@@ -75,7 +80,8 @@ static void connection_close(struct connection *c) {
 }
 
 /* Sends what is due. Returns -1 if the connection is gone (and freed). */
-static int connection_flush(struct connection *c) {
+static int connection_flush(struct connection *c)
+{
     while (c->sent < c->due) {
         ssize_t n = send(c->source.fd, c->answer->wire + c->sent, c->due - c->sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EAGAIN) {
@@ -95,13 +101,15 @@ static int connection_flush(struct connection *c) {
     return 0;
 }
 
-static int connection_advance(struct connection *c) {
+static int connection_advance(struct connection *c)
+{
     if (c->next_piece < c->answer->pieces)
         c->due = c->answer->ends[c->next_piece++];
     return connection_flush(c);
 }
 
-static void body_take(void *context, const char *piece, size_t length, uint64_t offset) {
+static void body_take(void *context, const char *piece, size_t length, uint64_t offset)
+{
     struct connection *c = context;
     if (offset + length > c->body_room) {
         c->body_room = 2 * (offset + length);
@@ -110,10 +118,14 @@ static void body_take(void *context, const char *piece, size_t length, uint64_t 
     memcpy(c->body + offset, piece, length);
 }
 
-/* A short answer outside of the chat dialect: health, models, metrics, refusals. Small enough for one send. */
-static int connection_say(struct connection *c, const char *status, const char *type, const char *body, size_t length) {
+/* A short answer outside of the chat dialect: health, models, metrics, refusals. Small enough for
+ * one send. */
+static int connection_say(struct connection *c, const char *status, const char *type,
+                          const char *body, size_t length)
+{
     static char wire[METRICS_PAGE_ROOM + 512];
-    int n = sprintf(wire, "HTTP/1.1 %s\r\ncontent-type: %s\r\ncontent-length: %zu\r\n\r\n", status, type, length);
+    int n = sprintf(wire, "HTTP/1.1 %s\r\ncontent-type: %s\r\ncontent-length: %zu\r\n\r\n", status,
+                    type, length);
     memcpy(wire + n, body, length);
     if (send(c->source.fd, wire, (size_t)n + length, MSG_NOSIGNAL) >= 0)
         return 0;
@@ -121,9 +133,11 @@ static int connection_say(struct connection *c, const char *status, const char *
     return -1;
 }
 
-static int connection_say_page(struct connection *c) {
-    static const char models[] = "{\"object\":\"list\",\"data\":[{\"id\":\"" CHAT_MODEL
-                                 "\",\"object\":\"model\",\"owned_by\":\"vllm\",\"max_model_len\":131072}]}";
+static int connection_say_page(struct connection *c)
+{
+    static const char models[] =
+        "{\"object\":\"list\",\"data\":[{\"id\":\"" CHAT_MODEL
+        "\",\"object\":\"model\",\"owned_by\":\"vllm\",\"max_model_len\":131072}]}";
     static char page[METRICS_PAGE_ROOM];
     const char *head = c->request.head;
     if (strncmp(head, "GET /v1/models ", 15) == 0)
@@ -136,7 +150,8 @@ static int connection_say_page(struct connection *c) {
     return connection_say(c, "404 Not Found", "application/json", "{\"detail\":\"Not Found\"}", 22);
 }
 
-static int body_is_known(const char *body, size_t length, int stream) {
+static int body_is_known(const char *body, size_t length, int stream)
+{
     if (replica.known.length != length || replica.known_stream != stream) {
         if (length < 256)
             return 0;
@@ -147,20 +162,25 @@ static int body_is_known(const char *body, size_t length, int stream) {
     return chat_request_matches(&replica.known, body, length);
 }
 
-/* A probe of the gateway's own asks for a token or two; it is no part of the rehearsed conversation. */
-static int body_is_probe(const char *body, size_t length) {
+/* A probe of the gateway's own asks for a token or two; it is no part of the rehearsed
+ * conversation. */
+static int body_is_probe(const char *body, size_t length)
+{
     return length < 512 && memmem(body, length, "\"max_tokens\":1", 14) &&
            !memmem(body, length, "\"max_tokens\":100", 16);
 }
 
-static int connection_answer(struct connection *c) {
+static int connection_answer(struct connection *c)
+{
     if (strncmp(c->request.head, "POST /v1/chat/completions ", 26) != 0 &&
         strncmp(c->request.head, "POST /v1/completions ", 21) != 0)
         return connection_say_page(c);
     size_t length = c->request.body_bytes;
     int stream = memmem(c->body, length, "\"stream\":true", 13) != NULL;
-    if (replica.check_bodies && !body_is_known(c->body, length, stream) && !body_is_probe(c->body, length)) {
-        fprintf(stderr, "fake_replica: unexpected body of %zu bytes: %.*s\n", length, (int)(length < 200 ? length : 200), c->body);
+    if (replica.check_bodies && !body_is_known(c->body, length, stream) &&
+        !body_is_probe(c->body, length)) {
+        fprintf(stderr, "fake_replica: unexpected body of %zu bytes: %.*s\n", length,
+                (int)(length < 200 ? length : 200), c->body);
         return connection_say(c, "400 Bad Request", "text/plain", "body differs", 12);
     }
     c->answer = stream ? &replica.stream : &replica.plain;
@@ -170,7 +190,8 @@ static int connection_answer(struct connection *c) {
     return connection_advance(c);
 }
 
-static void connection_read(struct connection *c) {
+static void connection_read(struct connection *c)
+{
     ssize_t n = recv(c->source.fd, replica.read_buffer, sizeof replica.read_buffer, 0);
     if (n < 0 && errno == EAGAIN)
         return;
@@ -193,7 +214,8 @@ static void connection_read(struct connection *c) {
     }
 }
 
-static void connection_event(struct connection *c, uint32_t events) {
+static void connection_event(struct connection *c, uint32_t events)
+{
     if (events & EPOLLOUT) {
         sockets_rewatch(replica.epoll, c->source.fd, EPOLLIN, c);
         if (c->answer && connection_flush(c) < 0)
@@ -203,7 +225,8 @@ static void connection_event(struct connection *c, uint32_t events) {
         connection_read(c);
 }
 
-static void listener_event(int listener) {
+static void listener_event(int listener)
+{
     int fd;
     while ((fd = sockets_accept(listener)) >= 0) {
         struct connection *c = calloc(1, sizeof *c);
@@ -214,9 +237,10 @@ static void listener_event(int listener) {
     }
 }
 
-/* A late step is skipped, not made up for, as an engine would. From the end, because a finished stream is replaced by
- * the last one, which has had its turn. */
-static void step_event(int timer) {
+/* A late step is skipped, not made up for, as an engine would. From the end, because a finished
+ * stream is replaced by the last one, which has had its turn. */
+static void step_event(int timer)
+{
     uint64_t expirations;
     if (read(timer, &expirations, sizeof expirations) < 0)
         return;
@@ -224,7 +248,8 @@ static void step_event(int timer) {
         connection_advance(replica.active[i]);
 }
 
-static void replica_listen(char *ports) {
+static void replica_listen(char *ports)
+{
     for (char *port = strtok(ports, ","); port; port = strtok(NULL, ",")) {
         struct source *listener = malloc(sizeof *listener);
         *listener = (struct source){.kind = LISTENER, .fd = sockets_listen(atoi(port))};
@@ -232,14 +257,16 @@ static void replica_listen(char *ports) {
     }
 }
 
-static void replica_start_steps(uint64_t step_ns) {
+static void replica_start_steps(uint64_t step_ns)
+{
     static struct source timer = {.kind = STEP_TIMER};
     timer.fd = sockets_timer();
     sockets_timer_at(timer.fd, clock_now_ns() + step_ns, step_ns);
     sockets_watch(replica.epoll, timer.fd, EPOLLIN, &timer);
 }
 
-static _Noreturn void replica_run(void) {
+static _Noreturn void replica_run(void)
+{
     struct epoll_event events[512];
     for (;;) {
         int n = epoll_wait(replica.epoll, events, 512, -1);
@@ -258,7 +285,8 @@ static _Noreturn void replica_run(void) {
     }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char **argv)
+{
     static const struct option options[] = {{"ports", required_argument, NULL, 'p'},
                                             {"step-us", required_argument, NULL, 's'},
                                             {"events", required_argument, NULL, 'e'},
@@ -280,7 +308,8 @@ int main(int argc, char **argv) {
             return 2;
     }
     if (ports == NULL || stream_events < 3 || step_us == 0) {
-        fprintf(stderr, "usage: fake_replica --ports P[,P…] [--step-us N] [--events N] [--any-body]\n");
+        fprintf(stderr,
+                "usage: fake_replica --ports P[,P…] [--step-us N] [--events N] [--any-body]\n");
         return 2;
     }
     sockets_raise_limit();

@@ -1,4 +1,5 @@
-/* Non-blocking loopback sockets. Every function exits with a message when the system refuses: a rig has no plan B. */
+/* Non-blocking loopback sockets. Every function exits with a message when the system refuses: a rig
+ * has no plan B. */
 #ifndef LOADGEN_SOCKETS_H
 #define LOADGEN_SOCKETS_H
 
@@ -6,7 +7,7 @@
 
 void sockets_raise_limit(void);
 int sockets_listen(int port);
-int sockets_connect(int port); /* returns at once; the socket turns writable when it stands */
+int sockets_connect(int port);    /* returns at once; the socket turns writable when it stands */
 int sockets_accept(int listener); /* -1: nobody waits */
 int sockets_timer(void);
 void sockets_timer_at(int timer, uint64_t at_ns, uint64_t every_ns); /* monotonic; every 0: once */

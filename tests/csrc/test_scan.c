@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 /* Scans a copy that ends where its allocation ends, so that ASan sees every byte read beyond it. */
@@ -33,9 +33,12 @@ static int scan_text(const char *body, struct scan *out)
 }
 
 static const char CHAT[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
-    "\"text\":\"caf\xc3\xa9 \\u5317 \xe4\xba\xac \\ud83d\\ude00\"},{\"type\":\"image_url\",\"image_url\":{\"url\":"
-    "\"data:x\"}}]}],\"mod\\u0065l\":\"m\\n\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"n\":2,"
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be "
+    "brief.\"},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+    "\"text\":\"caf\xc3\xa9 \\u5317 \xe4\xba\xac "
+    "\\ud83d\\ude00\"},{\"type\":\"image_url\",\"image_url\":{\"url\":"
+    "\"data:x\"}}]}],\"mod\\u0065l\":\"m\\n\",\"stream\":true,\"stream_options\":{\"include_"
+    "usage\":true},\"n\":2,"
     "\"max_tokens\":16,\"seed\":1e999,\"x\":[1,-2.5e+3,[],{},[{\"a\":null}],false]}";
 
 static void a_chat_is_recorded(void)
@@ -43,7 +46,8 @@ static void a_chat_is_recorded(void)
     struct scan s;
     char model[8];
     CHECK(scan_text(CHAT, &s) == 0);
-    CHECK(s.field[SCAN_MODEL].escaped && scan_decode(CHAT, &s.field[SCAN_MODEL], model, sizeof model) == 2);
+    CHECK(s.field[SCAN_MODEL].escaped &&
+          scan_decode(CHAT, &s.field[SCAN_MODEL], model, sizeof model) == 2);
     CHECK(memcmp(model, "m\n", 2) == 0);
     CHECK(s.field[SCAN_STREAM].kind == JSON_TRUE && s.field[SCAN_INCLUDE_USAGE].kind == JSON_TRUE);
     CHECK(s.n == 2 && s.max_tokens == 16 && s.priority == 0);
