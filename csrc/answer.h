@@ -1,0 +1,71 @@
+/* Reads what a gateway has to know out of an engine's answer: one JSON document (a plain answer, or
+ * the data of one stream event) fed in pieces of any size. Holds no copy of it, only a position and
+ * one short token.
+ *
+ * Not a validator: the bytes pass to the client whatever they are; where they stop making sense it
+ * stops looking. */
+#ifndef HEADRACE_ANSWER_H
+#define HEADRACE_ANSWER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ANSWER_TOKEN_BYTES 48
+#define ANSWER_MAX_DEPTH 6
+
+/* -1 is unknown. Anthropic's input_tokens leave cached ones out; vLLM's do not. */
+struct answer_usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* What a named event (the document's `type`, or its `event:` line) means. */
+enum answer_kind {
+    ANSWER_UNNAMED,
+    ANSWER_PREAMBLE, /* response.created, response.in_progress, response.queued, message_start, ping
+                      */
+    ANSWER_CONTENT,  /* deltas, blocks, items and parts */
+    ANSWER_OTHER,    /* known to carry nothing, e.g. content_block_stop */
+    ANSWER_END,      /* response.completed, response.incomplete, message_stop */
+    ANSWER_FAILED,   /* response.failed */
+    ANSWER_ERROR,    /* error */
+};
+
+/* Over all documents: usage (the last figure wins), finishes (choices that ended), aborted (one of
+ * them by "abort"). Of the current document: content (text, a role, a call, a finish), has_choices
+ * (the key), has_choice (an element), has_usage, error (an error that is not null), error_code (a
+ * number, or a string of digits; 0: none), error_text (the code or, without one, the type as a
+ * string; its first bytes, not yet safe to print), kind. */
+struct answer {
+    struct answer_usage usage;
+    uint32_t finishes;
+    unsigned char aborted;
+
+    unsigned char content, has_choices, has_choice, has_usage, error, kind;
+    unsigned char error_text_bytes;
+    int32_t error_code;
+    char error_text[ANSWER_TOKEN_BYTES];
+
+    unsigned char state, escape, escaped, key, depth;
+    unsigned char contexts[ANSWER_MAX_DEPTH];
+    unsigned char token_bytes;
+    uint32_t skip_depth;
+    char token[ANSWER_TOKEN_BYTES];
+};
+
+void answer_init(struct answer *a);
+
+/* A new document starts; what holds over all documents stays. */
+void answer_begin(struct answer *a);
+
+void answer_feed(struct answer *a, const char *bytes, size_t len);
+
+/* Meaning of an event's name. */
+enum answer_kind answer_kind_of(const char *name, size_t len);
+
+/* 1 if the current document is an error: a named one, or an error without choices. */
+int answer_is_error(const struct answer *a);
+
+/* 1 if that error means load, not sickness: code 503 or 429, or a type that says so. */
+int answer_is_refusal(const struct answer *a);
+
+#endif

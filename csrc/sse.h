@@ -1,0 +1,61 @@
+/* Observes an event stream beside a relay that passes its bytes on untouched: fed with pieces of
+ * any size, says where events end and what they mean. Results do not depend on how the stream is
+ * cut. Nothing is buffered: an event of any size costs the same few hundred bytes. */
+#ifndef HEADRACE_SSE_H
+#define HEADRACE_SSE_H
+
+#include "answer.h"
+
+#define SSE_NAME_BYTES 32
+
+/* What a completed event is; several may hold at once. */
+enum sse_class {
+    SSE_COMMENT = 1,    /* lines without data: comments, or a name alone; counts as no event */
+    SSE_PREAMBLE = 2,   /* response.created, response.in_progress, message_start, ping … */
+    SSE_CONTENT = 4,    /* text, a role, a call, reasoning or a finish */
+    SSE_USAGE_ONLY = 8, /* usage with `choices: []` */
+    SSE_ERROR = 16,
+    SSE_END = 32, /* [DONE], message_stop, response.completed / incomplete / failed */
+};
+
+/* Offsets count from the stream's first byte; [event_start, position) is an event that has not
+ * ended. events, content_events: completed ones so far. seen: classes of all of them. last_*: the
+ * last completed event, its end behind the empty line. head_end, head_class: the first event that
+ * is neither comment nor preamble; 0 until it is complete. usage_start, usage_end: the last
+ * usage-only event; 0, 0 if there was none. error_code, error_text, refused: of the first error
+ * event (see answer.h); 0 if it has no number. answer.usage, answer.finishes, answer.aborted hold
+ * for the whole stream. */
+struct sse {
+    uint64_t position, event_start;
+    uint64_t events, content_events;
+    uint64_t last_start, last_end;
+    uint64_t head_end;
+    uint64_t usage_start, usage_end;
+    unsigned char seen, last_class, head_class, refused;
+    unsigned char error_text_bytes;
+    int32_t error_code;
+    char error_text[ANSWER_TOKEN_BYTES];
+
+    unsigned char field, after_colon, after_return, has_data, has_lines, line_has_bytes;
+    unsigned char text_bytes, name_bytes, mark_bytes;
+    char text[8];
+    char name[SSE_NAME_BYTES];
+    char mark[8];
+    struct answer answer;
+};
+_Static_assert(sizeof(struct sse) <= 512, "an idle stream is small");
+
+void sse_init(struct sse *s);
+
+/* Takes bytes up to the end of the next event, or all; returns how many. An event (or a comment)
+ * was completed if s->last_end equals s->position afterwards; that may take 0 bytes where a line
+ * ends in a lone carriage return. */
+size_t sse_step(struct sse *s, const char *bytes, size_t len);
+
+/* Takes all bytes; returns how many events (comments not counted) were completed in them. */
+uint64_t sse_feed(struct sse *s, const char *bytes, size_t len);
+
+/* 1 if an event has begun and not ended: an empty line would end it. */
+static inline int sse_in_event(const struct sse *s) { return s->position != s->event_start; }
+
+#endif
