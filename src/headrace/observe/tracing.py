@@ -106,4 +106,4 @@ class Tracing:
 
     def close(self) -> None:
         """Send what is queued."""
-        self._processor.shutdown()
+        self._processor.shutdown()  # type: ignore[no-untyped-call]
