@@ -103,6 +103,7 @@ static void retire_cell(struct cell *to, const struct cell *from)
         to->slow_wx = from->slow_wx;
         to->slow_at_ns = from->slow_at_ns;
         to->clean_at_ns = from->clean_at_ns;
+        to->slow_generation = from->slow_generation;
     }
 }
 

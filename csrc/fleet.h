@@ -115,7 +115,9 @@ struct cell {
     double slow_wx;
     uint64_t slow_at_ns; /* last sample */
     uint64_t clean_at_ns; /* last sample with no prefill of ours pending */
-    uint64_t pad3[4];
+    uint32_t slow_generation; /* of the replica these were learned from */
+    uint32_t pad3;
+    uint64_t pad4[3];
 };
 _Static_assert(sizeof(struct cell) == 320, "a cell is five cache lines");
 
