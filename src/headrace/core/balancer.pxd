@@ -7,6 +7,11 @@ ends exactly once and gives back to the very cell it took from. No clock, socket
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from headrace.core.fleet cimport cell, fleet, model_cell, pair_cell, process_block, row
+from headrace.core.lb cimport (
+    admit_rules, admitted, chash, claim, due, due_heap, lb_choice, lb_ops, lb_pool, lb_request, prefix_match,
+    prefix_table, rates, rng, view,
+)
+from headrace.core.request cimport KIND_EMBED, KIND_GENERATE, RequestKind, RouteRequest
 from headrace.core.segment cimport Segment
 
 
@@ -15,30 +20,7 @@ cdef enum Verdict:
     NO_REPLICA = 1  # known model, nobody can serve it
     OVERLOADED = 2  # every eligible replica is above its limit
     GATEWAY_FULL = 3  # admission.max_concurrent_requests
-
-
-cdef enum RequestKind:
-    KIND_GENERATE = 0
-    KIND_EMBED = 1  # no output tokens: the finish is the first token
-
-
-cdef class RouteRequest:
-    cdef public int model  # model id, see Balancer.set_model
-    cdef public int kind
-    cdef public bint stream
-    cdef public int priority  # 0 system, 1 interactive, 2 default, 3 bulk
-    cdef public int sequences  # n × batch
-    cdef public int64_t max_tokens  # 0: not given
-    cdef public double prompt_tokens  # estimate, of all sequences
-    cdef public double features[12]  # of the estimate, for its calibration
-    cdef public bint has_session
-    cdef public uint64_t session  # hash of the session key
-    cdef int prefix_count
-    cdef uint64_t prefix[512]  # block keys, chained, already mixed with their root
-    cdef int excluded_count
-    cdef uint16_t excluded[8]  # slots not to be picked (tried already)
-
-    cdef void clear(self) noexcept
+    RETRY_DENIED = 4  # the budget is empty, or retry.max_retries is reached
 
 
 cdef class Lease:
@@ -58,16 +40,54 @@ cdef class Lease:
     cdef readonly uint64_t last_ns
     cdef readonly int64_t generated  # content events or tokens seen
     cdef readonly double prompt_tokens
-    cdef readonly double hit_tokens
+    cdef readonly double hit_tokens  # of the prompt, thought to be in the replica's cache (fading with age)
+    cdef readonly int matched_tokens  # the same without the fading
+    cdef readonly double score  # in the policy's unit
+    cdef readonly double output_tokens  # expected, of one sequence
 
+    cdef claim taken
+    cdef int kind
+    cdef int64_t max_tokens
+    cdef bint estimated  # features can be held against usage
+    cdef double features[12]
+    cdef bint alone  # no prefill was pending there at dispatch: a sample for the prefill rate
+    cdef double queued_tokens  # pending and uncached at dispatch
+    cdef double expected_s  # to the first token
+    cdef double grown  # tokens booked for a plain request by the clock
+    cdef int32_t due_place  # in the owner's heap; -1: not there
+    cdef void *older  # decoding streams of a slot, in the order of their first tokens
+    cdef void *newer
+
+    # Bytes of the answer came, whatever they are.
     cdef void note_bytes(self, uint64_t now_ns) noexcept
+    # A read with `count` content events; the first call is the first token.
     cdef void note_tokens(self, uint64_t now_ns, int count) noexcept
+    # Reading was paused (back-pressure): the gap before the next read says nothing about the replica.
+    cdef void note_pause(self) noexcept
+    # The four ends; -1 where usage does not say. Later calls do nothing.
     cdef void end_ok(self, uint64_t now_ns, int64_t prompt_tokens, int64_t completion_tokens,
                      int64_t cached_tokens) noexcept
     cdef void end_neutral(self, uint64_t now_ns) noexcept
     cdef void end_failed(self, uint64_t now_ns, int failure) noexcept
     cdef void end_cancelled(self, uint64_t now_ns) noexcept
-    cdef bint _close(self) noexcept
+    cdef bint _close(self, uint64_t now_ns) noexcept
+    cdef void _first(self, uint64_t now_ns) noexcept
+    cdef void _sample_first(self, uint64_t now_ns) noexcept
+    cdef void _sample_gap(self, uint64_t now_ns, int count) noexcept
+    cdef void _follow(self) noexcept
+    cdef void _unfollow(self) noexcept
+    cdef void _advance(self, uint64_t now_ns) noexcept
+
+
+# A served model: its replicas by place, and what its policy remembers of them.
+cdef struct served:
+    int group
+    int count
+    uint16_t *slots
+    uint16_t *pairs
+    double *turns
+    chash ring
+    uint64_t ring_version
 
 
 cdef class Balancer:
@@ -77,10 +97,45 @@ cdef class Balancer:
     cdef process_block *block
     cdef readonly object settings
     cdef int policy
-    cdef list models  # model id -> (group, slots, pairs) or None
-    cdef uint64_t rotation
-    cdef uint64_t random_state
+    cdef const lb_ops *ops
+    cdef view *seen
+    cdef rates *groups  # by group
+    cdef double *typical  # by group: geometric mean of the slownesses
+    cdef served **models  # by model id; NULL: unknown
+    cdef uint64_t *ids  # hash of the replica's id, by slot
+    cdef uint64_t ids_version
+    cdef prefix_table table
+    cdef prefix_match *match
+    cdef admitted *room
+    cdef uint16_t *slots  # scratch, by place of the pool
+    cdef double *turns
+    cdef double *score
+    cdef uint8_t *why
+    cdef void **oldest  # decoding streams, by slot
+    cdef void **newest
+    cdef due_heap plain
+    cdef rng chance
+    cdef bint moved  # the set of slots in use has changed
+    cdef uint64_t learned_ns
+    cdef double overload_ratio, load_factor, budget_ratio, min_per_s, backoff_s, jitter
+    cdef int max_retries, gateways
+    cdef int64_t max_concurrent_requests
 
     cdef int route(self, RouteRequest request, Lease lease, uint64_t now_ns)
+    # Fails a lease and opens one elsewhere, within the budget; lease.start_at_ns says when to begin.
     cdef int retry(self, RouteRequest request, Lease failed, Lease lease, int failure, uint64_t now_ns)
+    # What route would answer, without taking anything: for a waiting room.
+    cdef int peek(self, RouteRequest request, uint64_t now_ns)
     cdef double retry_after_s(self, int model, uint64_t now_ns)
+    # What time alone brings about (plain requests reach their predicted prefill end); route calls it, an idle process may.
+    cdef void tick(self, uint64_t now_ns) noexcept
+
+    cdef void _renew(self, uint64_t now_ns)
+    cdef void _use_slots(self)
+    cdef int _admit(self, served *m, RouteRequest request) noexcept
+    cdef int _verdict(self) noexcept
+    cdef int _pool(self, served *m, RouteRequest request, lb_request *q, lb_pool *pool) except -1
+    cdef int _build_ring(self, served *m) except -1
+    cdef void _open(self, RouteRequest request, Lease lease, served *m, int place, double hit, uint64_t now_ns) noexcept
+    cdef bint _schedule(self, Lease lease, uint64_t at_ns) noexcept
+    cdef int _choose(self, RouteRequest request, Lease lease, uint64_t now_ns, bint again) except -1

@@ -109,6 +109,7 @@ cdef extern from "fleet.h" nogil:
         uint64_t completed_tokens
         double slow_w, slow_wx
         uint64_t slow_at_ns, clean_at_ns
+        uint32_t slow_generation
     struct pair_cell:
         int32_t requests
         double inflight_tokens

@@ -10,6 +10,11 @@ cdef class Segment:
     cdef readonly int fd
     cdef readonly int processes
     cdef uint64_t bytes
+    cdef uint64_t swept  # sets of the prefix table that the sweep under way has passed
+    cdef unsigned char jumps[1024]  # generations of a slot that entries may stem from
+    cdef unsigned char old_jumps[1024]  # those of before the sweep under way
 
     cdef int _slot(self, int slot) except -1
+    cdef int _forget_prefixes(self, int slot) except -1
+    cdef uint64_t _sweep(self, uint64_t start, uint64_t count)
     cdef object _hist(self, hist *h, int kind)

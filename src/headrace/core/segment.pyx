@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from headrace.core.fleet cimport *
+from headrace.core.lb cimport PREFIX_MAX_JUMPS, prefix_capacity, prefix_forget, prefix_of, prefix_sweep, prefix_table
 
 MAX_SLOTS = FLEET_SLOTS
 MAX_PAIRS = FLEET_PAIRS
@@ -82,6 +83,8 @@ cdef class Segment:
         r.foreign_seqs, r.foreign_waiting = foreign_seqs, foreign_waiting
         r.kv_usage, r.hit_ratio, r.kv_capacity_tokens = kv_usage, hit_ratio, kv_capacity_tokens
         r.scraped_at_ns = scraped_at_ns
+        if fleet_row(self.base, slot).generation != generation:
+            self._forget_prefixes(slot)
         row_write(fleet_row(self.base, slot), &r)
 
     def clear_row(self, int slot):
@@ -103,6 +106,49 @@ cdef class Segment:
             "kv_usage": r.kv_usage, "hit_ratio": r.hit_ratio, "kv_capacity_tokens": r.kv_capacity_tokens,
             "scraped_at_ns": r.scraped_at_ns,
         }
+
+    # ---- prefix table: control forgets and sweeps
+
+    cdef int _forget_prefixes(self, int slot) except -1:
+        """A new generation holds nothing of what the old one had; rarely (after many in a row) this has to sweep at once."""
+        cdef prefix_table t = prefix_of(self.base)
+        if self.jumps[slot] == PREFIX_MAX_JUMPS:
+            self._sweep(0, t.sets)
+            memset(self.jumps, 0, sizeof(self.jumps))
+            memset(self.old_jumps, 0, sizeof(self.old_jumps))
+            self.swept = 0
+        prefix_forget(&t, slot)
+        self.jumps[slot] += 1
+        return 0
+
+    cdef uint64_t _sweep(self, uint64_t start, uint64_t count):
+        cdef prefix_table t = prefix_of(self.base)
+        cdef uint32_t capacity[FLEET_SLOTS]
+        cdef int i
+        for i in range(FLEET_SLOTS):
+            capacity[i] = prefix_capacity(fleet_row(self.base, i).kv_capacity_tokens)
+        return prefix_sweep(&t, start, count, capacity)
+
+    def sweep_prefixes(self, double part=1 / 64):
+        """Frees dead entries in the next part of the table; control calls it each second, so that the whole is seen in about a minute.
+
+        Args:
+            part: of the table, 0 to 1.
+
+        Returns:
+            How many of the entries looked at are alive.
+        """
+        cdef uint64_t sets = prefix_of(self.base).sets
+        cdef uint64_t n = min(<uint64_t>(sets * part) + 1, sets - self.swept)
+        alive = self._sweep(self.swept, n)
+        self.swept += n
+        if self.swept == sets:
+            self.swept = 0
+            # What was forgotten before this round began is gone; what came during it counts on.
+            for i in range(FLEET_SLOTS):
+                self.jumps[i] -= self.old_jumps[i]
+                self.old_jumps[i] = self.jumps[i]
+        return alive
 
     # ---- cells: sums over processes
 
