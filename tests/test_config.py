@@ -215,6 +215,7 @@ def test_an_unknown_key_is_named_with_its_path_and_the_nearest(tree, bad, near):
         ({"server": {"tls_cert": "/none.pem"}}, "server.tls_cert", "server.tls_key"),
         ({"server": {"port": 1, "admin_port": 1}}, "server.admin_port", "1"),
         ({"control": {"scrape_interval_s": 9}}, "control.stale_after_s", "9"),
+        ({"autoscale": {"min_replicas": 3, "max_replicas": 2}}, "autoscale.min_replicas", "3"),
         ({"discovery": {"dns": [{"name": "gpu"}]}}, "discovery.dns", "port"),
         ({"discovery": {"dns": [{"port": 80}]}}, "discovery.dns[0].name", "required"),
     ],

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from headrace.config import keys
-from headrace.config.schema import Config, DnsName, ReplicaConfig
+from headrace.config.schema import Config, ReplicaConfig
 
 HEAD = """\
 # Configuration
@@ -56,9 +56,11 @@ def _sections(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
     if not prefix:
         yield "Keys of an entry of `replicas`:\n"
         yield from _table(ReplicaConfig, "", flags=False)
-    if prefix == "discovery.":
-        yield "Keys of an entry of `discovery.dns`:\n"
-        yield from _table(DnsName, "", flags=False)
+    for name, (annotation, _) in plain if prefix else ():
+        entry = keys.list_entry(annotation)
+        if entry is not None:
+            yield f"Keys of an entry of `{prefix}{name}`:\n"
+            yield from _table(entry, "", flags=False)
     for name, (annotation, _) in keys.fields(struct).items():
         if keys.is_section(annotation):
             yield from _sections(keys.bare(annotation), f"{prefix}{name}.")

@@ -119,6 +119,14 @@ def is_section(annotation: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
+def list_entry(annotation: Any) -> type[msgspec.Struct] | None:
+    """The section that each item of a list setting is; None for all other settings."""
+    kind = bare(annotation)
+    if get_origin(kind) is tuple and is_section(get_args(kind)[0]):
+        return get_args(kind)[0]  # type: ignore[no-any-return]
+    return None
+
+
 @functools.cache
 def fields(struct: type[msgspec.Struct]) -> dict[str, tuple[Any, Any]]:
     """name -> (annotation, default) of a section, in the order of the source."""

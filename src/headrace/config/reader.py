@@ -92,7 +92,7 @@ def read_value(annotation: Any, value: object, path: str, problems: Problems) ->
     """One setting from plain data; UNSET where it cannot be used."""
     traits = keys.traits_of(annotation)
     kind = keys.bare(annotation)
-    entry = _struct_of_list(kind)
+    entry = keys.list_entry(kind)
     if entry is not None:
         return _read_list(entry, value, path, problems)
     if traits and isinstance(value, str):
@@ -124,12 +124,6 @@ def _read_list(entry: type[msgspec.Struct], value: object, path: str, problems: 
         tree = {"url": item} if entry is ReplicaConfig and isinstance(item, str) else item
         read.append(read_section(entry, tree, f"{path}[{index}]", problems))
     return tuple(read) if len(problems.lines) == lines else msgspec.UNSET
-
-
-def _struct_of_list(kind: Any) -> type[msgspec.Struct] | None:
-    if get_origin(kind) is tuple and keys.is_section(get_args(kind)[0]):
-        return get_args(kind)[0]  # type: ignore[no-any-return]
-    return None
 
 
 def _is_text_list(kind: Any) -> bool:

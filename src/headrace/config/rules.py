@@ -87,6 +87,7 @@ def check(config: Config, problems: Problems) -> None:
     _check_tls(config, problems)
     _check_dns(config, problems)
     _check_aliases(config, problems)
+    _check_autoscale(config, problems)
     control = config.control
     if control.stale_after_s < control.scrape_interval_s:
         problems.add(
@@ -163,3 +164,12 @@ def _check_aliases(config: Config, problems: Problems) -> None:
             problems.add(place, f"{name}={model}", "both names must not be empty")
         elif model in aliases:
             problems.add(place, f"{name}={model}", f"{model!r} is an alias itself; no chains")
+
+
+def _check_autoscale(config: Config, problems: Problems) -> None:
+    limits = config.autoscale
+    entries = [(f"autoscale.models[{index}]", entry) for index, entry in enumerate(limits.models)]
+    for place, entry in [("autoscale", limits), *entries]:
+        if entry.min_replicas > entry.max_replicas:
+            reason = f"is above {place}.max_replicas ({entry.max_replicas})"
+            problems.add(f"{place}.min_replicas", entry.min_replicas, reason)

@@ -550,20 +550,43 @@ class Discovery(Section, frozen=True, kw_only=True):
     file: ReplicaFile = section(ReplicaFile)
 
 
+class AutoscaleModel(Section, frozen=True, kw_only=True):
+    """One entry of `autoscale.models`: limits of one model."""
+
+    model: A[str, setting("Name of the model.")]
+    min_replicas: A[int, setting("Never fewer; 0: may be scaled to zero.", ge=0, le=1024)] = 1
+    max_replicas: A[int, setting("Never more.", ge=1, le=1024)] = MAX_REPLICAS
+
+
 class Autoscale(Section, frozen=True, kw_only=True):
-    """How many replicas there should be."""
+    """How many replicas there should be, published as `headrace_desired_replicas`."""
 
     history_path: A[
-        str | None, setting("SQLite file with the load history; without it nothing is kept.")
+        str | None, setting("SQLite file with the load history; without it nothing outlives us.")
     ] = None
     startup_s: A[
         float, setting("Start-up time of a replica until its own starts are learned.", ge=0)
     ] = 180.0
-    lead_minutes: A[float, setting("Capacity for a daily peak is ready so early.", ge=0)] = 30.0
+    lead_minutes: A[
+        float, setting("Capacity for a daily peak is ready so early.", ge=0, le=1440)
+    ] = 30.0
     headroom_ratio: A[Ratio, setting("Capacity above the forecast.", ge=0, le=10)] = 0.2
     utilization_ceiling: A[
-        Ratio, setting("Utilisation that must not be exceeded for long.", gt=0, le=1)
+        Ratio, setting("Utilisation above which replicas are added.", gt=0, le=1)
     ] = 0.8
+    queue_per_replica: A[
+        float, setting("Requests waiting in the gateway for each replica that add one.", gt=0)
+    ] = 1.0
+    down_window_s: A[
+        float, setting("Nothing shrinks before the need was lower for so long.", ge=0)
+    ] = 600.0
+    down_step: A[int, setting("Replicas taken away at once.", ge=1, le=1024)] = 1
+    min_replicas: A[int, setting("Never fewer for a model; 0: may be scaled to zero.", ge=0)] = 1
+    max_replicas: A[int, setting("Never more for a model.", ge=1, le=1024)] = MAX_REPLICAS
+    models: A[
+        tuple[AutoscaleModel, ...],
+        setting("Limits of single models: `{model, min_replicas, max_replicas}`."),
+    ] = ()
 
 
 class Config(Section, frozen=True, kw_only=True):
