@@ -11,7 +11,14 @@ import msgspec
 
 from headrace.config import checks
 from headrace.config.reader import Problems
-from headrace.config.schema import MAX_REPLICAS, Config, ReplicaConfig, Server
+from headrace.config.schema import (
+    MAX_REPLICAS,
+    Autoscale,
+    AutoscaleModel,
+    Config,
+    ReplicaConfig,
+    Server,
+)
 from headrace.config.urls import is_loopback, normalize
 
 MAX_AUTO_PROCESSES = 8
@@ -168,8 +175,9 @@ def _check_aliases(config: Config, problems: Problems) -> None:
 
 def _check_autoscale(config: Config, problems: Problems) -> None:
     limits = config.autoscale
-    entries = [(f"autoscale.models[{index}]", entry) for index, entry in enumerate(limits.models)]
-    for place, entry in [("autoscale", limits), *entries]:
+    entries: list[tuple[str, Autoscale | AutoscaleModel]] = [("autoscale", limits)]
+    entries += [(f"autoscale.models[{index}]", one) for index, one in enumerate(limits.models)]
+    for place, entry in entries:
         if entry.min_replicas > entry.max_replicas:
             reason = f"is above {place}.max_replicas ({entry.max_replicas})"
             problems.add(f"{place}.min_replicas", entry.min_replicas, reason)
