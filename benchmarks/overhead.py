@@ -15,6 +15,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -80,12 +81,24 @@ def measure_latency(port: int, rate: float, seconds: float, load_core: int) -> F
     return latency | {"rate": rate}
 
 
+def start_replicas(
+    args: argparse.Namespace, *, any_body: bool = False
+) -> AbstractContextManager[list[int]]:
+    """Fake replicas on the load core; their ports."""
+    return loadgen.replicas(
+        REPLICAS, core=args.load_core, step_ms=STEP_MS, events=EVENTS, any_body=any_body
+    )
+
+
 def measure_gateway(
-    gateway: Gateway, ports: Sequence[int], args: argparse.Namespace, rate: float | None
+    gateway: Gateway, args: argparse.Namespace, rate: float | None
 ) -> dict[str, Figures]:
-    """All cases through one freshly started gateway."""
+    """All cases through one gateway, freshly started as its replicas are."""
     found = {}
-    with gateways.running(gateway, ports, core=args.gateway_core) as (port, process):
+    with (
+        start_replicas(args, any_body=gateway.rewrites_bodies) as ports,
+        gateways.running(gateway, ports, core=args.gateway_core) as (port, process),
+    ):
         loadgen.generate(port, core=args.load_core, connections=64, seconds=1)
         for case in cases(args.mode, args.seconds):
             found[case.name] = measure(case, port, process.pid, args.load_core)
@@ -96,7 +109,7 @@ def measure_gateway(
 
 
 def measure_round(
-    chosen: Sequence[Gateway], ports: Sequence[int], args: argparse.Namespace
+    chosen: Sequence[Gateway], args: argparse.Namespace
 ) -> dict[str, dict[str, Figures]]:
     """One pass over all gateways, and the direct way for comparison."""
     results: dict[str, dict[str, Figures]] = {}
@@ -104,14 +117,15 @@ def measure_round(
     for gateway in chosen:
         note(f"{gateway.name} …")
         try:
-            results[gateway.name] = measure_gateway(gateway, ports, args, rate)
+            results[gateway.name] = measure_gateway(gateway, args, rate)
         except (loadgen.LoadError, net.NotReady) as error:
             note(f"{gateway.name} failed: {error}")
             continue
         if "latency" in args.mode:
             rate = rate or results[gateway.name]["latency"]["rate"]
     if rate:
-        direct = measure_latency(ports[0], rate, args.seconds, args.load_core)
+        with start_replicas(args) as ports:
+            direct = measure_latency(ports[0], rate, args.seconds, args.load_core)
         results["direct"] = {"latency": direct}
     return results
 
@@ -236,10 +250,9 @@ def main() -> int:
     loadgen.build()
     limits.raise_open_files()
     rounds = []
-    with loadgen.replicas(REPLICAS, core=args.load_core, step_ms=STEP_MS, events=EVENTS) as ports:
-        for number in range(args.rounds):
-            note(f"round {number + 1} of {args.rounds}")
-            rounds.append(measure_round(chosen, ports, args))
+    for number in range(args.rounds):
+        note(f"round {number + 1} of {args.rounds}")
+        rounds.append(measure_round(chosen, args))
     versions = {g.name: gateways.version(g) or g.name for g in chosen}
     if args.json:
         document = {"versions": versions, "linux": platform.release(), "rounds": rounds}

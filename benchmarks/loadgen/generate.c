@@ -1,9 +1,8 @@
 /* generate: HTTP load on one port over kept-alive connections; checks every byte that comes back
  * and prints one JSON line.
  *
- *   generate --port 18200 [--connections 64] [--seconds 5] [--body-bytes 1024] [--rate R]
- * [--stream] [--events 100]
- *            [--spread-us 0] [--requests N]
+ *   generate --port 18200 [--connections 64] [--seconds 5] [--requests N] [--body-bytes 1024]
+ *            [--rate R] [--stream] [--events 100] [--spread-us 0]
  *
  * Without --rate each connection sends its next request when the last answer is complete (closed
  * loop). With it, requests are due at Poisson times and latency counts from the time a request was
@@ -13,21 +12,23 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "chat.h"
 #include "clock.h"
-#include "latency.h"
 #include "message.h"
+#include "options.h"
+#include "result.h"
 #include "sockets.h"
+
+/* What is still missing this long after the end is reported as lost. */
+#define PATIENCE_NS 30000000000u
 
 enum client_state { CONNECTING, IDLE, SENDING, WAITING };
 
@@ -41,13 +42,7 @@ struct client {
     struct message answer;
 };
 
-static struct {
-    int port, connections, stream;
-    double seconds, rate_per_s;
-    size_t body_bytes, events;
-    uint64_t spread_ns, max_requests;
-} options = {
-    .connections = 64, .seconds = 5, .body_bytes = 1024, .events = 100, .max_requests = UINT64_MAX};
+static struct load_options options;
 
 static struct {
     int epoll, timer;
@@ -58,10 +53,8 @@ static struct {
     struct chat_request request;
     struct chat_answer expected;
     uint64_t started_ns, stop_ns, next_due_ns;
-    uint64_t sent, completed, bad_status, bad_body, cut, broken;
-    uint64_t body_bytes, reads, late_starts;
     uint64_t random;
-    struct latency latency, first_byte;
+    struct result result;
 } run = {.random = 0x9e3779b97f4a7c15u};
 
 static void client_send(struct client *c);
@@ -77,12 +70,15 @@ static double random_uniform(void)
 
 static int open_loop(void) { return options.rate_per_s > 0; }
 
-static int may_start(uint64_t now) { return now < run.stop_ns && run.sent < options.max_requests; }
+static int may_start(uint64_t now)
+{
+    return now < run.stop_ns && run.result.sent < options.max_requests;
+}
 
 static void client_start(struct client *c, uint64_t due_ns)
 {
     c->due_ns = due_ns;
-    c->serial = ++run.sent;
+    c->serial = ++run.result.sent;
     c->sent = 0;
     c->mismatch = 0;
     message_reset(&c->answer);
@@ -136,7 +132,7 @@ static void client_send(struct client *c)
     ssize_t n = send(c->fd, wire + c->sent, total - c->sent, MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN) {
         c->state = SENDING;
-        client_fail(c, &run.cut);
+        client_fail(c, &run.result.cut);
         return;
     }
     c->sent += n > 0 ? (size_t)n : 0;
@@ -150,7 +146,7 @@ static void answer_take(void *context, const char *piece, size_t length, uint64_
 {
     struct client *c = context;
     if (offset == 0)
-        latency_record(&run.first_byte, clock_now_ns() - c->due_ns);
+        latency_record(&run.result.first_byte, clock_now_ns() - c->due_ns);
     if (offset + length > run.expected.body_length ||
         memcmp(run.expected.body + offset, piece, length) != 0)
         c->mismatch = 1;
@@ -160,13 +156,14 @@ static void client_complete(struct client *c)
 {
     run.busy_count--;
     if (message_status(&c->answer) != 200)
-        run.bad_status++;
+        run.result.bad_status++;
     else if (c->mismatch || c->answer.body_bytes != run.expected.body_length)
-        run.bad_body++;
+        run.result.bad_body++;
     else {
-        run.completed++;
-        run.body_bytes += c->answer.body_bytes;
-        latency_record(&run.latency, clock_now_ns() - c->due_ns);
+        run.result.completed++;
+        run.result.events += options.stream ? options.events : 0;
+        run.result.body_bytes += c->answer.body_bytes;
+        latency_record(&run.result.latency, clock_now_ns() - c->due_ns);
     }
     client_rest(c);
 }
@@ -184,14 +181,14 @@ static void client_read(struct client *c)
                     run.idle[i] = run.idle[--run.idle_count];
                     break;
                 }
-        client_fail(c, &run.cut);
+        client_fail(c, &run.result.cut);
         return;
     }
-    run.reads++;
+    run.result.reads++;
     struct message_sink sink = {.take = answer_take, .context = c};
     size_t used = message_feed(&c->answer, buffer, (size_t)n, sink);
     if (c->answer.state == MESSAGE_BROKEN || used < (size_t)n)
-        client_fail(c, &run.broken);
+        client_fail(c, &run.result.broken);
     else if (c->answer.state == MESSAGE_DONE)
         client_complete(c);
 }
@@ -200,7 +197,7 @@ static void client_event(struct client *c, uint32_t events)
 {
     if (c->state == CONNECTING) {
         if (events & (EPOLLERR | EPOLLHUP)) {
-            client_fail(c, &run.cut);
+            client_fail(c, &run.result.cut);
             return;
         }
         sockets_rewatch(run.epoll, c->fd, EPOLLIN, c);
@@ -213,7 +210,7 @@ static void client_event(struct client *c, uint32_t events)
         client_read(c);
 }
 
-/* Opens the connections whose turn has come. Returns when the next one is due, 0 when all are open.
+/* Opens the connections whose turn has come. Returns when the next one is due, 0 if all are open.
  */
 static uint64_t open_due(uint64_t now)
 {
@@ -235,8 +232,6 @@ static uint64_t start_due(uint64_t now)
         client_start(run.idle[--run.idle_count], run.next_due_ns);
         run.next_due_ns += (uint64_t)(-log(random_uniform()) / options.rate_per_s * 1e9);
     }
-    if (run.next_due_ns <= now)
-        run.late_starts++;
     return run.next_due_ns > now ? run.next_due_ns : 0;
 }
 
@@ -254,8 +249,7 @@ static void timer_arm(uint64_t a, uint64_t b)
 static int finished(uint64_t now)
 {
     if (run.busy_count > 0)
-        return now >
-               run.stop_ns + 30000000000u; /* what is still missing then is reported as lost */
+        return now > run.stop_ns + PATIENCE_NS;
     return !may_start(now);
 }
 
@@ -279,68 +273,10 @@ static void run_load(void)
     }
 }
 
-static double us(uint64_t ns) { return (double)ns / 1000; }
-
-static void print_latency(const char *name, const struct latency *latency)
-{
-    printf("\"%s\":{\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f},", name,
-           us(latency_percentile_ns(latency, .5)), us(latency_percentile_ns(latency, .9)),
-           us(latency_percentile_ns(latency, .99)), us(latency->max_ns));
-}
-
-static void print_result(double duration_s)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    double cpu_s = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                   (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-    printf("{\"sent\":%lu,\"completed\":%lu,\"bad_status\":%lu,\"bad_body\":%lu,\"cut\":%lu,"
-           "\"broken\":%lu,\"lost\":%d,",
-           run.sent, run.completed, run.bad_status, run.bad_body, run.cut, run.broken,
-           run.busy_count);
-    printf("\"events\":%lu,\"reads\":%lu,\"body_bytes\":%lu,",
-           options.stream ? run.completed * options.events : 0, run.reads, run.body_bytes);
-    print_latency("latency_us", &run.latency);
-    print_latency("first_byte_us", &run.first_byte);
-    printf("\"duration_s\":%.3f,\"requests_per_s\":%.1f,\"cpu_s\":%.3f}\n", duration_s,
-           (double)run.completed / duration_s, cpu_s);
-}
-
-static int parse_options(int argc, char **argv)
-{
-    static const struct option names[] = {
-        {"port", required_argument, NULL, 'p'},     {"connections", required_argument, NULL, 'c'},
-        {"seconds", required_argument, NULL, 's'},  {"body-bytes", required_argument, NULL, 'b'},
-        {"rate", required_argument, NULL, 'r'},     {"stream", no_argument, NULL, 'S'},
-        {"events", required_argument, NULL, 'e'},   {"spread-us", required_argument, NULL, 'u'},
-        {"requests", required_argument, NULL, 'n'}, {0}};
-    for (int option; (option = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (option) {
-        case 'p': options.port = atoi(optarg); break;
-        case 'c': options.connections = atoi(optarg); break;
-        case 's': options.seconds = atof(optarg); break;
-        case 'b': options.body_bytes = strtoull(optarg, NULL, 10); break;
-        case 'r': options.rate_per_s = atof(optarg); break;
-        case 'S': options.stream = 1; break;
-        case 'e': options.events = strtoull(optarg, NULL, 10); break;
-        case 'u': options.spread_ns = strtoull(optarg, NULL, 10) * 1000; break;
-        case 'n': options.max_requests = strtoull(optarg, NULL, 10); break;
-        default: return -1;
-        }
-    }
-    int sane = options.port > 0 && options.connections > 0 && options.body_bytes >= 256 &&
-               options.body_bytes <= 1000000;
-    return sane && options.events >= 3 ? 0 : -1;
-}
-
 int main(int argc, char **argv)
 {
-    if (parse_options(argc, argv) < 0) {
-        fprintf(stderr, "usage: generate --port P [--connections N] [--seconds S] [--requests N] "
-                        "[--body-bytes 256…1000000]\n"
-                        "                [--rate R] [--stream] [--events N] [--spread-us N]\n");
+    if (options_parse(&options, argc, argv) < 0)
         return 2;
-    }
     sockets_raise_limit();
     run.epoll = epoll_create1(EPOLL_CLOEXEC);
     run.timer = sockets_timer();
@@ -352,6 +288,7 @@ int main(int argc, char **argv)
     run.started_ns = run.next_due_ns = clock_now_ns();
     run.stop_ns = run.started_ns + (uint64_t)(options.seconds * 1e9);
     run_load();
-    print_result((double)(clock_now_ns() - run.started_ns) / 1e9);
-    return run.bad_status + run.bad_body + run.broken + (uint64_t)run.busy_count > 0;
+    run.result.lost = (uint64_t)run.busy_count;
+    result_print(&run.result, (double)(clock_now_ns() - run.started_ns) / 1e9);
+    return !result_is_good(&run.result);
 }

@@ -170,6 +170,14 @@ static int body_is_probe(const char *body, size_t length)
            !memmem(body, length, "\"max_tokens\":100", 16);
 }
 
+static void report_once(const char *body, size_t length)
+{
+    static int reported;
+    if (!reported++)
+        fprintf(stderr, "fake_replica: unexpected body of %zu bytes: %.*s\n", length,
+                (int)(length < 200 ? length : 200), body);
+}
+
 static int connection_answer(struct connection *c)
 {
     if (strncmp(c->request.head, "POST /v1/chat/completions ", 26) != 0 &&
@@ -179,8 +187,7 @@ static int connection_answer(struct connection *c)
     int stream = memmem(c->body, length, "\"stream\":true", 13) != NULL;
     if (replica.check_bodies && !body_is_known(c->body, length, stream) &&
         !body_is_probe(c->body, length)) {
-        fprintf(stderr, "fake_replica: unexpected body of %zu bytes: %.*s\n", length,
-                (int)(length < 200 ? length : 200), c->body);
+        report_once(c->body, length);
         return connection_say(c, "400 Bad Request", "text/plain", "body differs", 12);
     }
     c->answer = stream ? &replica.stream : &replica.plain;

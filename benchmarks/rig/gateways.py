@@ -29,6 +29,7 @@ class Gateway:
     install: str
     version: Sequence[str]
     ready_path: str | None = None
+    rewrites_bodies: bool = False  # the replica then cannot compare them byte by byte
 
     @property
     def installed(self) -> bool:
@@ -108,6 +109,7 @@ def _router(*words: str) -> Argv:
     def argv(port: int, replicas: Sequence[int], scratch: Path) -> list[str]:
         urls = [f"http://127.0.0.1:{p}" for p in replicas]
         listen = ["--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
+        listen += ["--prometheus-port", str(net.free_ports(1)[0]), "--log-level", "error"]
         return [*words, "--worker-urls", *urls, *listen]
 
     return argv
@@ -121,8 +123,9 @@ GATEWAYS = [
         "vllm-router",
         _router("vllm-router"),
         "pip install vllm-router",
-        ["vllm-router", "--version"],
+        ["echo", "vllm-router"],
         "/health",
+        rewrites_bodies=True,
     ),
     Gateway(
         "sglang-router",
@@ -131,6 +134,7 @@ GATEWAYS = [
         "pip install sglang-router",
         ["sglang-router", "--version"],
         "/health",
+        rewrites_bodies=True,
     ),
     Gateway(
         "smg",
@@ -139,6 +143,7 @@ GATEWAYS = [
         "pip install smg",
         ["smg", "--version"],
         "/health",
+        rewrites_bodies=True,
     ),
     Gateway(
         "headrace",
