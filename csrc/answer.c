@@ -80,26 +80,28 @@ static int starts_with(const char *text, size_t len, const char *start)
 enum answer_kind answer_kind_of(const char *name, size_t len)
 {
     static const struct {
-        const char *name;
+        struct json_name name;
         enum answer_kind kind;
     } kinds[] = {
-        {"content_block_delta", ANSWER_CONTENT},
-        {"response.created", ANSWER_PREAMBLE},
-        {"response.in_progress", ANSWER_PREAMBLE},
-        {"response.queued", ANSWER_PREAMBLE},
-        {"response.completed", ANSWER_END},
-        {"response.incomplete", ANSWER_END},
-        {"response.failed", ANSWER_FAILED},
-        {"message_start", ANSWER_PREAMBLE},
-        {"ping", ANSWER_PREAMBLE},
-        {"content_block_start", ANSWER_CONTENT},
-        {"content_block_stop", ANSWER_OTHER},
-        {"message_delta", ANSWER_OTHER},
-        {"message_stop", ANSWER_END},
-        {"error", ANSWER_ERROR},
+        {JSON_NAME("content_block_delta"), ANSWER_CONTENT},
+        {JSON_NAME("response.created"), ANSWER_PREAMBLE},
+        {JSON_NAME("response.in_progress"), ANSWER_PREAMBLE},
+        {JSON_NAME("response.queued"), ANSWER_PREAMBLE},
+        {JSON_NAME("response.completed"), ANSWER_END},
+        {JSON_NAME("response.incomplete"), ANSWER_END},
+        {JSON_NAME("response.failed"), ANSWER_FAILED},
+        {JSON_NAME("message_start"), ANSWER_PREAMBLE},
+        {JSON_NAME("ping"), ANSWER_PREAMBLE},
+        {JSON_NAME("content_block_start"), ANSWER_CONTENT},
+        {JSON_NAME("content_block_stop"), ANSWER_OTHER},
+        {JSON_NAME("message_delta"), ANSWER_OTHER},
+        {JSON_NAME("message_stop"), ANSWER_END},
+        {JSON_NAME("error"), ANSWER_ERROR},
     };
+    if (len == 0)
+        return ANSWER_UNNAMED;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strlen(kinds[i].name) == len && memcmp(kinds[i].name, name, len) == 0)
+        if (kinds[i].name.len == len && memcmp(kinds[i].name.name, name, len) == 0)
             return kinds[i].kind;
     return starts_with(name, len, "response.") ? ANSWER_CONTENT : ANSWER_UNNAMED;
 }
@@ -222,7 +224,10 @@ static void read_top(struct answer *a, int is_string)
 /* A scalar value that is not null, in the token (strings: if wanted). */
 static void read_value(struct answer *a, int is_string)
 {
-    switch (a->contexts[a->depth - 1]) {
+    enum context context = a->contexts[a->depth - 1];
+    if (a->key == NO_KEY && context != DELTA)
+        return;
+    switch (context) {
     case TOP: read_top(a, is_string); break;
     case CHOICE:
         if (a->key == KEY_FINISH_REASON && is_string)
@@ -378,9 +383,12 @@ static const unsigned char *skip(struct answer *a, const unsigned char *p, const
     return end;
 }
 
-static int is_space(unsigned char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+enum { SPACE_BYTE = 1, END_BYTE = 2 };
 
-static int ends_scalar(unsigned char c) { return c == ',' || c == '}' || c == ']' || is_space(c); }
+static const unsigned char byte_classes[256] = {
+    [' '] = SPACE_BYTE, ['\n'] = SPACE_BYTE, ['\r'] = SPACE_BYTE, ['\t'] = SPACE_BYTE,
+    [','] = END_BYTE,   ['}'] = END_BYTE,    [']'] = END_BYTE,
+};
 
 /* One byte at which a value, key or separator is expected. */
 static enum state step(struct answer *a, enum state state, unsigned char c)
@@ -401,7 +409,7 @@ static enum state step(struct answer *a, enum state state, unsigned char c)
             return IN_STRING;
         if (c == '{' || c == '[')
             return push(a, enter(a, c == '['));
-        return ends_scalar(c) || c == ':' ? DONE : IN_SCALAR;
+        return byte_classes[c] || c == ':' ? DONE : IN_SCALAR;
     case AFTER:
         if (c == ',')
             return a->contexts[a->depth - 1] == LIST ? AT_VALUE : AT_KEY;
@@ -410,46 +418,72 @@ static enum state step(struct answer *a, enum state state, unsigned char c)
     }
 }
 
-/* Strings, scalars and skipped values: takes what of them lies before end, *next is the state
- * behind it. */
-static const unsigned char *pass_over(struct answer *a, enum state state, const unsigned char *p,
-                                      const unsigned char *end, enum state *next)
+/* The readers below take what lies before end of a key, value or skipped container that goes on at
+ * p; *next is the state behind it, untouched if that lies beyond end. */
+static const unsigned char *read_key(struct answer *a, const unsigned char *p,
+                                     const unsigned char *end, enum state *next)
 {
-    const unsigned char *stop = p;
-    if (state == SKIPPING) {
-        stop = skip(a, p, end);
-        if (stop < end)
-            *next = *stop++ == '"' ? SKIPPING_STRING : AFTER;
-        return stop;
+    const unsigned char *stop = find_quote(a, p, end);
+    if (!stop) {
+        keep_token(a, p, end);
+        return end;
     }
-    if (state == IN_SCALAR) {
-        while (stop < end && !ends_scalar(*stop))
-            stop++;
-        keep_token(a, p, stop);
-        if (stop == end)
-            return end;
-        if (a->token[0] != 'n')
-            read_value(a, 0);
-        *next = AFTER;
-        return stop;
+    end_key(a, p, stop++);
+    *next = AT_COLON;
+    if (stop < end && *stop == ':') {
+        *next = AT_VALUE;
+        stop++;
     }
-    stop = find_quote(a, p, end);
-    if (state == IN_KEY) {
-        if (!stop) {
-            keep_token(a, p, end);
-            return end;
-        }
-        end_key(a, p, stop);
-        *next = AT_COLON;
-        return stop + 1;
-    }
-    if (state == IN_STRING && wants_string(a))
+    return stop;
+}
+
+static const unsigned char *read_string(struct answer *a, const unsigned char *p,
+                                        const unsigned char *end, enum state *next)
+{
+    const unsigned char *stop = find_quote(a, p, end);
+    if (wants_string(a))
         keep_token(a, p, stop ? stop : end);
     if (!stop)
         return end;
-    if (state == IN_STRING)
-        read_value(a, 1);
-    *next = state == IN_STRING ? AFTER : SKIPPING;
+    read_value(a, 1);
+    *next = AFTER;
+    return stop + 1;
+}
+
+static const unsigned char *read_scalar(struct answer *a, const unsigned char *p,
+                                        const unsigned char *end, enum state *next)
+{
+    const unsigned char *stop = p;
+    while (stop < end && !byte_classes[*stop])
+        stop++;
+    if (a->key != NO_KEY ||
+        !a->token_bytes) /* of others the first piece tells null from the rest */
+        keep_token(a, p, stop);
+    if (stop == end)
+        return end;
+    if (a->token[0] != 'n')
+        read_value(a, 0);
+    *next = AFTER;
+    return stop;
+}
+
+static const unsigned char *read_skipped(struct answer *a, const unsigned char *p,
+                                         const unsigned char *end, enum state *next)
+{
+    const unsigned char *stop = skip(a, p, end);
+    if (stop == end)
+        return end;
+    *next = *stop == '"' ? SKIPPING_STRING : AFTER;
+    return stop + 1;
+}
+
+static const unsigned char *read_skipped_string(struct answer *a, const unsigned char *p,
+                                                const unsigned char *end, enum state *next)
+{
+    const unsigned char *stop = find_quote(a, p, end);
+    if (!stop)
+        return end;
+    *next = SKIPPING;
     return stop + 1;
 }
 
@@ -458,13 +492,17 @@ void answer_feed(struct answer *a, const char *bytes, size_t len)
     const unsigned char *p = (const unsigned char *)bytes, *end = p + len;
     enum state state = a->state;
     while (p < end && state != DONE) {
-        if (state >= IN_KEY) {
-            p = pass_over(a, state, p, end, &state);
-            continue;
+        switch (state) {
+        case IN_KEY: p = read_key(a, p, end, &state); break;
+        case IN_STRING: p = read_string(a, p, end, &state); break;
+        case IN_SCALAR: p = read_scalar(a, p, end, &state); break;
+        case SKIPPING: p = read_skipped(a, p, end, &state); break;
+        case SKIPPING_STRING: p = read_skipped_string(a, p, end, &state); break;
+        default:
+            if (byte_classes[*p] != SPACE_BYTE)
+                state = step(a, state, *p);
+            p += state != IN_SCALAR;
         }
-        if (!is_space(*p))
-            state = step(a, state, *p);
-        p += state != IN_SCALAR;
     }
     a->state = (unsigned char)state;
 }

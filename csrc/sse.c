@@ -1,6 +1,6 @@
 #include "sse.h"
 
-#include "lanes.h"
+#include <string.h>
 
 enum field { FIELD_NAME, FIELD_DATA, FIELD_EVENT, FIELD_OTHER };
 
@@ -117,6 +117,11 @@ static void end_field_name(struct sse *s)
 static size_t read_field_name(struct sse *s, const char *p, size_t len)
 {
     size_t i = 0;
+    if (len >= 5 && !s->text_bytes && memcmp(p, "data:", 5) == 0) { /* the usual line, at once */
+        s->after_colon = 1;
+        start_data(s);
+        return 5;
+    }
     while (i < len && p[i] != ':') {
         if (s->text_bytes < sizeof s->text)
             s->text[s->text_bytes++] = p[i];
@@ -162,15 +167,9 @@ static void read_line(struct sse *s, const char *p, size_t len)
 
 static const unsigned char *find_line_end(const unsigned char *p, const unsigned char *end)
 {
-    for (; end - p >= LANES; p += LANES) {
-        lanes v = lanes_load(p);
-        int n = lanes_first((v == '\n') | (v == '\r'));
-        if (n < LANES)
-            return p + n;
-    }
-    while (p < end && *p != '\n' && *p != '\r')
-        p++;
-    return p;
+    const unsigned char *feed = memchr(p, '\n', (size_t)(end - p)), *stop = feed ? feed : end;
+    const unsigned char *ret = memchr(p, '\r', (size_t)(stop - p));
+    return ret ? ret : stop;
 }
 
 /* Ends the line whose carriage return was the last byte; a line feed at p belongs to it. */
