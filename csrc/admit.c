@@ -43,12 +43,14 @@ static int is_tried(const struct admit_rules *rules, uint16_t slot)
 /* In flight with this one at most max(1, ramp × mean of the others). */
 static int above_ramp(const struct view *v, uint16_t slot, const struct fleet_sum *s)
 {
-    double others = s->eligible > 1 ? (double)(s->requests - v->requests[slot]) / (s->eligible - 1) : 0;
+    double others =
+        s->eligible > 1 ? (double)(s->requests - v->requests[slot]) / (s->eligible - 1) : 0;
     double most = v->ramp[slot] * others;
     return v->ramp[slot] < 1 && v->requests[slot] + 1 > (most > 1 ? most : 1);
 }
 
-static enum admit judge(const struct view *v, uint16_t slot, const struct admit_rules *rules, const struct fleet_sum *s)
+static enum admit judge(const struct view *v, uint16_t slot, const struct admit_rules *rules,
+                        const struct fleet_sum *s)
 {
     if (!(v->flags[slot] & ROW_ELIGIBLE))
         return ADMIT_NOT_ELIGIBLE;
@@ -65,7 +67,8 @@ static enum admit judge(const struct view *v, uint16_t slot, const struct admit_
     return above_ramp(v, slot, s) ? ADMIT_SLOW_START : ADMIT_YES;
 }
 
-void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules, struct admitted *out, uint8_t *why)
+void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules,
+               struct admitted *out, uint8_t *why)
 {
     struct fleet_sum s = sum_eligible(v, slots, n);
     uint16_t second[FLEET_SLOTS]; /* those that are taken only if nobody else is left */

@@ -32,6 +32,7 @@ struct admitted {
 };
 
 /* why (one byte a slot) may be NULL. */
-void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules, struct admitted *out, uint8_t *why);
+void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules,
+               struct admitted *out, uint8_t *why);
 
 #endif

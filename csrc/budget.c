@@ -2,8 +2,9 @@
 
 #include <math.h>
 
-/* balance in 1/4096 tokens (high 32 bits) | time of the last refill in ticks of 2^26 ns ≈ 67 ms, plus 1 (low 32 bits; it wraps after
- * nine years). The word 0 is a bucket that nobody has touched. A coarse tick keeps the rounding of the floor's deposit small. */
+/* balance in 1/4096 tokens (high 32 bits) | time of the last refill in ticks of 2^26 ns ≈ 67 ms,
+ * plus 1 (low 32 bits; it wraps after nine years). The word 0 is a bucket that nobody has touched.
+ * A coarse tick keeps the rounding of the floor's deposit small. */
 enum { TICK_BITS = 26, UNITS = 4096 };
 
 struct bucket {
@@ -43,7 +44,8 @@ static int change(uint64_t *word, double tokens, double min_per_s, uint64_t now_
         b.units += tokens * UNITS;
         if (b.units < 0)
             return -1;
-        if (__atomic_compare_exchange_n(word, &seen, pack(b), 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(word, &seen, pack(b), 1, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
             return 0;
     }
 }

@@ -23,7 +23,8 @@ static int before(struct chash_point a, struct chash_point b)
     return a.hash < b.hash || (a.hash == b.hash && a.slot < b.slot);
 }
 
-/* Hashes are uniform, so a bucket by the top bits holds a few dozen points even on the largest ring: one pass, then insertion. */
+/* Hashes are uniform, so a bucket by the top bits holds a few dozen points even on the largest
+ * ring: one pass, then insertion. */
 void chash_sort(struct chash_point *points, uint32_t count, struct chash_point *scratch)
 {
     uint32_t start[(1 << SORT_BITS) + 1] = {0};

@@ -1,7 +1,8 @@
 /* Consistent hashing with bounded loads (Karger et al. 1997; Mirrokni, Thorup, Zadimoghaddam 2016).
  *
- * A member's points are hash_mix(hash of its id, index): no two (id, index) share their text, whatever the ids are. A member
- * that leaves moves its own keys only; a change of weight adds or takes points at the end of its own series. */
+ * A member's points are hash_mix(hash of its id, index): no two (id, index) share their text,
+ * whatever the ids are. A member that leaves moves its own keys only; a change of weight adds or
+ * takes points at the end of its own series. */
 #ifndef HEADRACE_CHASH_H
 #define HEADRACE_CHASH_H
 

@@ -7,7 +7,8 @@
 #define TOKEN_STEP 0x1p-6
 #define SECOND_STEP 0x1p-20
 
-/* What is no number, or beyond what stays exact, counts as nothing: a bad estimate may mislead, never poison. */
+/* What is no number, or beyond what stays exact, counts as nothing: a bad estimate may mislead,
+ * never poison. */
 static double amount(double x, double step)
 {
     return x > 0 && x < 0x1p30 ? nearbyint(x / step) * step : 0;

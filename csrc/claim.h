@@ -1,5 +1,6 @@
-/* A claim: what one attempt holds of a replica's in-flight sums. It is booked in the process's cell and in its view at once, and given back
- * exactly, into the cell it was taken from. Amounts are multiples of small powers of two, so sums of doubles come back to zero. */
+/* A claim: what one attempt holds of a replica's in-flight sums. It is booked in the process's cell
+ * and in its view at once, and given back exactly, into the cell it was taken from. Amounts are
+ * multiples of small powers of two, so sums of doubles come back to zero. */
 #ifndef HEADRACE_CLAIM_H
 #define HEADRACE_CLAIM_H
 
@@ -12,7 +13,7 @@ struct claim {
     int32_t sequences;
     uint32_t generation; /* of the replica */
     uint8_t open;
-    uint8_t decoding; /* past the first token */
+    uint8_t decoding;                  /* past the first token */
     double uncached_tokens, prefill_s; /* pending until the first token */
     double kv_tokens, inflight_tokens; /* until the end */
 };

@@ -1,12 +1,14 @@
-/* The predicted cost of a request on a replica, in seconds: what cost_aware compares. docs/routing.md derives it.
+/* The predicted cost of a request on a replica, in seconds: what cost_aware compares.
+ * docs/routing.md derives it.
  *
  *   cost = (s / w) · (own + full) + 3·u/µ
  *   own  = 1.5·pace + (Q + u)/µ + 0.2·n·Ō·b1          pace = b0 + b1·n
  *   full = max(0, (kv + u + 0.3·h + Ō/2)/C − 0.9) · Ō · pace
  *
- * s slowness, w weight (relative speed), u uncached and h cached prompt tokens, Q pending prefill, n sequences in flight, Ō expected output
- * tokens, µ prefill rate, C KV capacity. A shared prefix occupies KV once, so hits count 0.3; uncached tokens weigh more than their
- * own time, because they also evict; that part is no time on the replica, so s does not scale it. */
+ * s slowness, w weight (relative speed), u uncached and h cached prompt tokens, Q pending prefill,
+ * n sequences in flight, Ō expected output tokens, µ prefill rate, C KV capacity. A shared prefix
+ * occupies KV once, so hits count 0.3; uncached tokens weigh more than their own time, because they
+ * also evict; that part is no time on the replica, so s does not scale it. */
 #ifndef HEADRACE_COST_H
 #define HEADRACE_COST_H
 
@@ -56,12 +58,15 @@ static inline double cost_slowness(const struct view *v, uint32_t slot, double t
 /* Geometric mean of the known slownesses of some slots; 1 if none is known. */
 double cost_typical(const struct view *v, const uint16_t *slots, int n);
 
-/* Seconds to the first token without the uncached surcharge, balance and KV terms: s·(1.5·pace + (Q + u)/µ). */
-double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot, double typical, double uncached_tokens);
+/* Seconds to the first token without the uncached surcharge, balance and KV terms: s·(1.5·pace + (Q
+ * + u)/µ). */
+double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot,
+                          double typical, double uncached_tokens);
 
-double cost_of(const struct view *v, const struct rates *r, uint32_t slot, double typical, const struct cost_request *q, double hit_tokens);
+double cost_of(const struct view *v, const struct rates *r, uint32_t slot, double typical,
+               const struct cost_request *q, double hit_tokens);
 
-void cost_explain(const struct view *v, const struct rates *r, uint32_t slot, double typical, const struct cost_request *q, double hit_tokens,
-                  struct cost_terms *out);
+void cost_explain(const struct view *v, const struct rates *r, uint32_t slot, double typical,
+                  const struct cost_request *q, double hit_tokens, struct cost_terms *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* A binary heap of things that are due at a time, in memory of the caller; an entry knows its place, so it can be taken out. */
+/* A binary heap of things that are due at a time, in memory of the caller; an entry knows its
+ * place, so it can be taken out. */
 #ifndef HEADRACE_DUE_H
 #define HEADRACE_DUE_H
 

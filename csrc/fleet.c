@@ -6,10 +6,7 @@
 
 enum { PAGE = 4096, ROW_TRIES = 8 };
 
-static uint64_t page_up(uint64_t n)
-{
-    return (n + PAGE - 1) & ~(uint64_t)(PAGE - 1);
-}
+static uint64_t page_up(uint64_t n) { return (n + PAGE - 1) & ~(uint64_t)(PAGE - 1); }
 
 static void layout(struct fleet *f, uint32_t processes, uint64_t prefix_bytes)
 {
@@ -46,12 +43,17 @@ void fleet_init(struct fleet *f, uint32_t processes, uint64_t prefix_bytes)
 
 int fleet_check(const struct fleet *f, uint64_t bytes)
 {
-    if (bytes < sizeof *f || __atomic_load_n(&f->magic, __ATOMIC_ACQUIRE) != FLEET_MAGIC || f->version != FLEET_VERSION)
+    if (bytes < sizeof *f || __atomic_load_n(&f->magic, __ATOMIC_ACQUIRE) != FLEET_MAGIC ||
+        f->version != FLEET_VERSION)
         return -1;
-    return f->bytes == bytes && f->processes <= FLEET_PROCESSES && f->bytes == fleet_size(f->processes, f->prefix_bytes) ? 0 : -1;
+    return f->bytes == bytes && f->processes <= FLEET_PROCESSES &&
+                   f->bytes == fleet_size(f->processes, f->prefix_bytes)
+               ? 0
+               : -1;
 }
 
-/* The words between seq and the end, one relaxed access each: a torn row is seen by its seq, and no word is ever half. */
+/* The words between seq and the end, one relaxed access each: a torn row is seen by its seq, and no
+ * word is ever half. */
 static void copy_words(void *dst, const void *src)
 {
     uint32_t *d = dst;
@@ -98,7 +100,8 @@ static void retire_cell(struct cell *to, const struct cell *from)
         to->ok_ns = from->ok_ns;
     if (from->failed_ns > to->failed_ns)
         to->failed_ns = from->failed_ns;
-    if (from->slow_at_ns > to->slow_at_ns) { /* the newer view of the replica's speed wins: both weigh at most 1 */
+    if (from->slow_at_ns >
+        to->slow_at_ns) { /* the newer view of the replica's speed wins: both weigh at most 1 */
         to->slow_w = from->slow_w;
         to->slow_wx = from->slow_wx;
         to->slow_at_ns = from->slow_at_ns;

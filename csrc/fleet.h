@@ -2,9 +2,10 @@
  *
  *   header | rows | counters | cells of process 0 … N-1, archive | rings | prefix table | two blobs
  *
- * Writers: rows and blobs: control. A process block: that process alone (the archive block: the supervisor). Words with several writers are
- * named `shared_…` and are changed by atomic read-modify-write only. Readers never wait.
- * docs/shared-memory.md draws this; a test holds the drawing against the sizes below. */
+ * Writers: rows and blobs: control. A process block: that process alone (the archive block: the
+ * supervisor). Words with several writers are named `shared_…` and are changed by atomic
+ * read-modify-write only. Readers never wait. docs/shared-memory.md draws this; a test holds the
+ * drawing against the sizes below. */
 #ifndef HEADRACE_FLEET_H
 #define HEADRACE_FLEET_H
 
@@ -51,7 +52,8 @@ enum failure {
     FAILURE_CUT,         /* broke inside a body */
     FAILURE_TIMEOUT,     /* first byte, idle or total */
     FAILURE_ERROR_EVENT, /* an error event in a stream */
-    FAILURE_GOING_AWAY,  /* finish_reason abort without our hang-up, or refuses to schedule after shutdown */
+    FAILURE_GOING_AWAY,  /* finish_reason abort without our hang-up, or refuses to schedule after
+                            shutdown */
     FAILURE_OVERLOADED,  /* 429, 503, or such an error event: load, not sickness */
     FAILURES
 };
@@ -72,8 +74,8 @@ struct row {
     int32_t running;   /* -1: unknown */
     int32_t waiting;   /* -1: unknown */
     int32_t reserved;
-    double weight;          /* static × health, relative speed; > 0, or 0 for "as good as the others at 0" */
-    double ramp;            /* 0…1 slow start; 1: none */
+    double weight; /* static × health, relative speed; > 0, or 0 for "as good as the others at 0" */
+    double ramp;   /* 0…1 slow start; 1: none */
     double foreign_seqs;    /* running + waiting that are not ours, smoothed */
     double foreign_waiting; /* waiting that are not ours, smoothed */
     double kv_usage;        /* ratio; NaN: unknown */
@@ -84,23 +86,24 @@ struct row {
 };
 _Static_assert(sizeof(struct row) == 128, "a row is two cache lines");
 
-/* What one process does on one replica. The first line holds gauges: the supervisor zeroes them when the process dies. */
+/* What one process does on one replica. The first line holds gauges: the supervisor zeroes them
+ * when the process dies. */
 struct cell {
-    uint32_t generation; /* of the row when the gauges were last at zero */
-    int32_t requests;    /* leases open */
-    int32_t seqs;        /* sequences in flight (n × batch) */
-    int32_t decoding;    /* of these, past the first token */
-    double pending_tokens; /* Q: uncached prompt tokens without a first token */
-    double pending_s;      /* the same in seconds of prefill */
-    double kv_tokens;      /* uncached + 0.3 × hit + generated, of all in flight */
+    uint32_t generation;    /* of the row when the gauges were last at zero */
+    int32_t requests;       /* leases open */
+    int32_t seqs;           /* sequences in flight (n × batch) */
+    int32_t decoding;       /* of these, past the first token */
+    double pending_tokens;  /* Q: uncached prompt tokens without a first token */
+    double pending_s;       /* the same in seconds of prefill */
+    double kv_tokens;       /* uncached + 0.3 × hit + generated, of all in flight */
     double inflight_tokens; /* prompt + generated */
     uint64_t busy_since_ns; /* when requests went from 0 to 1 */
     uint64_t progress_ns;   /* last byte of a response body or head from this replica */
     /* line 2: passive health */
-    uint64_t sent;      /* attempts begun */
-    uint64_t succeeded; /* attempts that ended well */
-    uint64_t ok_ns;     /* when the last one did */
-    uint64_t failed_ns; /* when the last failure that counts happened */
+    uint64_t sent;        /* attempts begun */
+    uint64_t succeeded;   /* attempts that ended well */
+    uint64_t ok_ns;       /* when the last one did */
+    uint64_t failed_ns;   /* when the last failure that counts happened */
     uint32_t fail_streak; /* failures that count since the last success */
     uint32_t pad0;
     uint64_t cancelled;
@@ -110,11 +113,12 @@ struct cell {
     uint64_t failures[FAILURES];
     uint64_t completed_tokens; /* of finished requests, for the completion rate */
     uint64_t pad2[5];
-    /* line 5: slowness, decayed per sample: s = slow_wx / slow_w of the samples, relative to the group's pace */
+    /* line 5: slowness, decayed per sample: s = slow_wx / slow_w of the samples, relative to the
+     * group's pace */
     double slow_w;
     double slow_wx;
-    uint64_t slow_at_ns; /* last sample */
-    uint64_t clean_at_ns; /* last sample with no prefill of ours pending */
+    uint64_t slow_at_ns;      /* last sample */
+    uint64_t clean_at_ns;     /* last sample with no prefill of ours pending */
     uint32_t slow_generation; /* of the replica these were learned from */
     uint32_t pad3;
     uint64_t pad4[3];
@@ -139,14 +143,15 @@ struct model_cell {
     struct hist duration, tpot, itl, queue_wait;
 };
 
-/* Sums behind what is learned of a base model: decayed per sample, so that readers add the processes' sums and then the prior. */
+/* Sums behind what is learned of a base model: decayed per sample, so that readers add the
+ * processes' sums and then the prior. */
 struct group_cell {
     uint64_t pace_samples, prefill_samples;
     double pace[5];    /* Σ w, w·n, w·y, w·n², w·n·y with y = gap / s */
     double prefill[5]; /* Σ w, w·x, w·y, w·x², w·x·y with x = Q + u, y = TTFT / s */
     double out_w[FLEET_OUT_BUCKETS], out_wx[FLEET_OUT_BUCKETS]; /* [0] is all requests */
     double uncached_w, uncached_wx;                             /* u at dispatch */
-    double token_w;                                             /* prompt-token calibration: normal equations */
+    double token_w; /* prompt-token calibration: normal equations */
     double token_xx[FLEET_FEATURES * (FLEET_FEATURES + 1) / 2];
     double token_xy[FLEET_FEATURES];
 };
@@ -184,9 +189,11 @@ struct fleet {
     uint32_t processes;
     uint64_t bytes; /* of the whole mapping */
     uint64_t prefix_bytes;
-    uint64_t rows_at, inserted_at, blocks_at, rings_at, prefix_at, blobs_at; /* offsets from the start */
+    uint64_t rows_at, inserted_at, blocks_at, rings_at, prefix_at,
+        blobs_at; /* offsets from the start */
     /* control → processes */
-    uint64_t blob_generation; /* the blob in force lies in buffer blob_generation & 1; 0: none yet */
+    uint64_t
+        blob_generation; /* the blob in force lies in buffer blob_generation & 1; 0: none yet */
     uint64_t blob_bytes[2];
     uint64_t control_beat_ns;
     uint32_t draining; /* SIGTERM was received: readiness is 503 */
@@ -227,10 +234,7 @@ static inline struct ring *fleet_ring(struct fleet *f, uint32_t process)
     return (struct ring *)((char *)f + f->rings_at) + process;
 }
 
-static inline void *fleet_prefix(struct fleet *f)
-{
-    return (char *)f + f->prefix_at;
-}
+static inline void *fleet_prefix(struct fleet *f) { return (char *)f + f->prefix_at; }
 
 static inline char *fleet_blob(struct fleet *f, uint32_t buffer)
 {
@@ -243,8 +247,8 @@ void row_write(struct row *r, const struct row *src);
 /* 0, or -1 when control kept writing through several tries; out is then unchanged. */
 int row_read(const struct row *r, struct row *out);
 
-/* Folds the counters and learned sums of a dead process into the archive and zeroes its block; its in-flight is gone with it.
- * Supervisor only, after the process has been reaped. */
+/* Folds the counters and learned sums of a dead process into the archive and zeroes its block; its
+ * in-flight is gone with it. Supervisor only, after the process has been reaped. */
 void fleet_retire(struct fleet *f, uint32_t process);
 
 /* Leases open on a slot, in all processes. */

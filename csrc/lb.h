@@ -1,7 +1,9 @@
-/* The policies: filter → score → pick. The filter is admit.h and the same for all; each policy is one file with its ops table last.
+/* The policies: filter → score → pick. The filter is admit.h and the same for all; each policy is
+ * one file with its ops table last.
  *
- * A policy sees the candidates, what is known of them and what is known of the request; it reads, and moves nothing but the pool's own
- * turns and chance. So a caller that copies these two can ask what would be chosen. */
+ * A policy sees the candidates, what is known of them and what is known of the request; it reads,
+ * and moves nothing but the pool's own turns and chance. So a caller that copies these two can ask
+ * what would be chosen. */
 #ifndef HEADRACE_LB_H
 #define HEADRACE_LB_H
 
@@ -60,7 +62,7 @@ struct lb_pool {
     const uint16_t *slots;            /* by place */
     double *turns;                    /* by place; round_robin's */
     int count;
-    double typical;                   /* slowness: see cost.h */
+    double typical; /* slowness: see cost.h */
     double load_factor;
     int gateways;
     struct rng *rng;
@@ -76,17 +78,19 @@ struct lb_ops {
     const char *name;
     int needs;
     void (*score)(const struct lb_pool *p, const struct lb_request *q, double *score);
-    struct lb_choice (*pick)(const struct lb_pool *p, const struct lb_request *q, const double *score);
+    struct lb_choice (*pick)(const struct lb_pool *p, const struct lb_request *q,
+                             const double *score);
 };
 
-extern const struct lb_ops lb_cost_aware, lb_cache_aware, lb_prefix_hash, lb_consistent_hash, lb_least_load, lb_power_of_two, lb_round_robin,
-    lb_random;
+extern const struct lb_ops lb_cost_aware, lb_cache_aware, lb_prefix_hash, lb_consistent_hash,
+    lb_least_load, lb_power_of_two, lb_round_robin, lb_random;
 
 const struct lb_ops *lb_ops_of(enum lb_policy policy);
 extern const char *const lb_reason_names[LB_REASONS];
 
 /* Scores into score[count] and picks; count > 0. */
-struct lb_choice lb_pick(const struct lb_ops *ops, const struct lb_pool *p, const struct lb_request *q, double *score);
+struct lb_choice lb_pick(const struct lb_ops *ops, const struct lb_pool *p,
+                         const struct lb_request *q, double *score);
 
 /* ---- for the policies */
 
@@ -103,17 +107,22 @@ void lb_score_load(const struct lb_pool *p, const struct lb_request *q, double *
 static inline double lb_hit_tokens(const struct lb_pool *p, const struct lb_request *q, int place)
 {
     uint16_t slot = p->slots[place];
-    return p->match ? cost_hit_tokens(q->cost.prompt_tokens, p->match->blocks[slot], p->match->age[slot]) : 0;
+    return p->match
+               ? cost_hit_tokens(q->cost.prompt_tokens, p->match->blocks[slot], p->match->age[slot])
+               : 0;
 }
 
 /* Place with the least score, equal ones by chance. */
 int lb_least(const struct lb_pool *p, const double *score);
 
-/* Key of the first blocks of the prompt, so that prompts with one beginning agree; 0 and *key, or -1 for a prompt shorter than a block. */
+/* Key of the first blocks of the prompt, so that prompts with one beginning agree; 0 and *key, or
+ * -1 for a prompt shorter than a block. */
 int lb_prefix_key(const struct lb_request *q, int blocks, uint64_t *key);
 
-/* The first replica along the ring from the key that stays within max(2, load_factor × mean) with this request, loads and means by
- * weight; when all are above, the least loaded (LB_LAST_RESORT). */
-struct lb_choice lb_bounded(const struct lb_pool *p, uint64_t key, const double *load, enum lb_reason reason);
+/* The first replica along the ring from the key that stays within max(2, load_factor × mean) with
+ * this request, loads and means by weight; when all are above, the least loaded (LB_LAST_RESORT).
+ */
+struct lb_choice lb_bounded(const struct lb_pool *p, uint64_t key, const double *load,
+                            enum lb_reason reason);
 
 #endif

@@ -1,11 +1,14 @@
-/* cache_aware: the longest resident prefix among the replicas near the least load; no prefix anywhere, or equal ones: the least loaded. */
+/* cache_aware: the longest resident prefix among the replicas near the least load; no prefix
+ * anywhere, or equal ones: the least loaded. */
 #include "lb.h"
 
-/* Near: at most half as much again as the least, and eight more; idle fleets follow the prefix alone. */
+/* Near: at most half as much again as the least, and eight more; idle fleets follow the prefix
+ * alone. */
 #define NEAR_FACTOR 1.5
 #define NEAR_REQUESTS 8.0
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *load)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *load)
 {
     int least = lb_least(p, load), best = least;
     double near = load[least] * NEAR_FACTOR + NEAR_REQUESTS, longest = lb_hit_tokens(p, q, least);

@@ -1,7 +1,9 @@
-/* consistent_hash: a ring over the session key, with bounded loads; requests without a session go by load. */
+/* consistent_hash: a ring over the session key, with bounded loads; requests without a session go
+ * by load. */
 #include "lb.h"
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *load)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *load)
 {
     if (q->has_session)
         return lb_bounded(p, q->session, load, LB_SESSION);

@@ -5,12 +5,14 @@
 #include "rendezvous.h"
 
 #define ROUND_PER_S 1e4 /* costs are compared in 0.1 ms: enough to keep idle replicas equal */
-#define WINDOW 1.05     /* several gateways: near-equal replicas, among which they agree without talking */
+#define WINDOW                                                                                     \
+    1.05 /* several gateways: near-equal replicas, among which they agree without talking */
 
 static void score(const struct lb_pool *p, const struct lb_request *q, double *out)
 {
     for (int i = 0; i < p->count; i++)
-        out[i] = cost_of(p->view, p->rates, p->slots[i], p->typical, &q->cost, lb_hit_tokens(p, q, i));
+        out[i] =
+            cost_of(p->view, p->rates, p->slots[i], p->typical, &q->cost, lb_hit_tokens(p, q, i));
 }
 
 static double rounded(double cost)
@@ -50,7 +52,8 @@ static int agreed(const struct lb_pool *p, const double *cost, double least, uin
     return best;
 }
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *cost)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *cost)
 {
     int best = least_cost(p, cost);
     uint64_t key = q->session;

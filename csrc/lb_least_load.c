@@ -1,8 +1,10 @@
-/* least_load: fewest sequences in flight by weight, with a rule against herds: by chance among those of the best third whose load is
- * less than one request above the least, so that gateways with the same old figures do not all choose the same replica. */
+/* least_load: fewest sequences in flight by weight, with a rule against herds: by chance among
+ * those of the best third whose load is less than one request above the least, so that gateways
+ * with the same old figures do not all choose the same replica. */
 #include "lb.h"
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *load)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *load)
 {
     int third = p->count / 3 > 2 ? p->count / 3 : 2, near = 0, places[FLEET_SLOTS];
     double least = load[lb_least(p, load)];

@@ -1,7 +1,8 @@
 /* power_of_two: the less loaded of two by chance (Mitzenmacher 2001). */
 #include "lb.h"
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *load)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *load)
 {
     uint32_t n = (uint32_t)p->count, a = rng_below(p->rng, n), b = rng_below(p->rng, n - 1);
     (void)q;

@@ -7,7 +7,8 @@ static double weight_of(const struct lb_pool *p, int place)
     return w > 0 ? w : 1;
 }
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *load)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *load)
 {
     double total = 0;
     (void)q;

@@ -1,5 +1,6 @@
-/* round_robin: turns by weight, as evenly interleaved as can be: every candidate gains its weight each time, the one that has most is taken
- * and pays what all gained (nginx calls it smooth weighted round robin). Turns belong to a model, so models do not disturb each other. */
+/* round_robin: turns by weight, as evenly interleaved as can be: every candidate gains its weight
+ * each time, the one that has most is taken and pays what all gained (nginx calls it smooth
+ * weighted round robin). Turns belong to a model, so models do not disturb each other. */
 #include "lb.h"
 
 static double weight_of(const struct lb_pool *p, int place)
@@ -16,7 +17,8 @@ static void score(const struct lb_pool *p, const struct lb_request *q, double *o
         out[i] = -(p->turns[i] + weight_of(p, i));
 }
 
-static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q, const double *turn)
+static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q,
+                             const double *turn)
 {
     int best = 0;
     double total = 0;

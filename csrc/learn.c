@@ -67,7 +67,8 @@ static int line_fit(const double sums[5], double *intercept, double *slope)
 }
 
 /* `n` pseudo-samples at x = 0, step, 2·step … on a line, faded by the real samples so far. */
-static void line_prior(double sums[5], int n, double step, double intercept, double slope, double weight)
+static void line_prior(double sums[5], int n, double step, double intercept, double slope,
+                       double weight)
 {
     for (int i = 0; i < n; i++) {
         double x = i * step, y = intercept + slope * x;
@@ -95,7 +96,8 @@ static void fit_pace(struct rates *r, double sums[5], uint64_t samples)
     if (samples - r->pace_samples < REFIT_EVERY && samples >= r->pace_samples)
         return;
     r->pace_samples = samples;
-    line_prior(sums, PACE_PSEUDO, PACE_STEP, START_BASE_S, START_SEQ_S, pow(PACE_KEEP, (double)samples));
+    line_prior(sums, PACE_PSEUDO, PACE_STEP, START_BASE_S, START_SEQ_S,
+               pow(PACE_KEEP, (double)samples));
     if (line_fit(sums, &intercept, &slope) == 0)
         r->seq_s = fmax(slope, MIN_SEQ_S);
     double base = (sums[2] - r->seq_s * sums[1]) / sums[0];
@@ -109,7 +111,8 @@ static void fit_prefill(struct rates *r, double sums[5], uint64_t samples)
     if (samples == r->prefill_samples)
         return;
     r->prefill_samples = samples;
-    line_prior(sums, PREFILL_PSEUDO, PREFILL_STEP, START_BASE_S, START_TOKEN_S, pow(PREFILL_KEEP, (double)samples));
+    line_prior(sums, PREFILL_PSEUDO, PREFILL_STEP, START_BASE_S, START_TOKEN_S,
+               pow(PREFILL_KEEP, (double)samples));
     if (line_fit(sums, &intercept, &slope) != 0 || slope <= 0)
         return;
     r->token_s = fmax(slope, MIN_TOKEN_S);
@@ -137,9 +140,11 @@ int learn_bucket(int64_t max_tokens)
 void learn_finish(struct group_cell *g, int64_t max_tokens, double output_tokens)
 {
     int bucket = learn_bucket(max_tokens);
-    mean_add(&g->out_w[0], &g->out_wx[0], g->out_w[0] < OUTPUT_SAMPLES ? 1 : OUTPUT_KEEP, output_tokens);
+    mean_add(&g->out_w[0], &g->out_wx[0], g->out_w[0] < OUTPUT_SAMPLES ? 1 : OUTPUT_KEEP,
+             output_tokens);
     if (bucket)
-        mean_add(&g->out_w[bucket], &g->out_wx[bucket], g->out_w[bucket] < OUTPUT_SAMPLES ? 1 : OUTPUT_KEEP, output_tokens);
+        mean_add(&g->out_w[bucket], &g->out_wx[bucket],
+                 g->out_w[bucket] < OUTPUT_SAMPLES ? 1 : OUTPUT_KEEP, output_tokens);
 }
 
 void learn_uncached(struct group_cell *g, double tokens)
@@ -186,7 +191,9 @@ void learn_prompt(struct group_cell *g, const double *features, double tokens)
 /* ---- the sums of all processes */
 
 /* From `pace` to the end a group cell is doubles. */
-enum { GROUP_SUMS = (sizeof(struct group_cell) - offsetof(struct group_cell, pace)) / sizeof(double) };
+enum {
+    GROUP_SUMS = (sizeof(struct group_cell) - offsetof(struct group_cell, pace)) / sizeof(double)
+};
 
 static void add_sums(struct group_cell *total, const struct group_cell *g)
 {
@@ -227,8 +234,10 @@ static double clamp(double s)
     return s < SLOW_LEAST ? SLOW_LEAST : s > SLOW_MOST ? SLOW_MOST : s;
 }
 
-/* slow_wx + (1 - slow_w)·1 is the exponential mean that began at 1; kept as two sums so that processes can be added. */
-void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight, uint64_t now_ns)
+/* slow_wx + (1 - slow_w)·1 is the exponential mean that began at 1; kept as two sums so that
+ * processes can be added. */
+void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
+                    uint64_t now_ns)
 {
     double fresh = c->slow_generation == generation ? freshness(c->slow_at_ns, now_ns) : 0;
     double w = c->slow_w * fresh, wx = c->slow_wx * fresh;
@@ -243,7 +252,8 @@ void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pa
     atom_set_u64(&c->slow_at_ns, now_ns);
 }
 
-void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t generation, uint64_t now_ns)
+void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t generation,
+                     uint64_t now_ns)
 {
     double fresh = freshness(atom_u64(&c->slow_at_ns), now_ns);
     if (fresh <= 0 || atom_u32(&c->slow_generation) != generation)

@@ -1,9 +1,10 @@
-/* What is learned from traffic: the pace of decoding, the rate of prefill, output lengths, the tokens of a prompt, and how slow each
- * replica is beside its peers.
+/* What is learned from traffic: the pace of decoding, the rate of prefill, output lengths, the
+ * tokens of a prompt, and how slow each replica is beside its peers.
  *
- * Samples go into sums that only their process writes; each sum forgets by its own samples. Whoever reads adds the sums of all
- * processes (and of dead ones: the archive), then the prior, and solves: nobody averages averages. Source of the rules and
- * constants: a study of policies on simulated fleets, docs/routing.md. */
+ * Samples go into sums that only their process writes; each sum forgets by its own samples. Whoever
+ * reads adds the sums of all processes (and of dead ones: the archive), then the prior, and solves:
+ * nobody averages averages. Source of the rules and constants: a study of policies on simulated
+ * fleets, docs/routing.md. */
 #ifndef HEADRACE_LEARN_H
 #define HEADRACE_LEARN_H
 
@@ -11,10 +12,10 @@
 
 /* What is known of a learning group (a base model), ready for use. */
 struct rates {
-    double base_s;    /* b0: a decoding step without sequences */
-    double seq_s;     /* b1: what each sequence adds to it */
-    double token_s;   /* 1/µ: prefill of one uncached token */
-    double first_s;   /* t0 of the same fit; not part of any cost */
+    double base_s;                             /* b0: a decoding step without sequences */
+    double seq_s;                              /* b1: what each sequence adds to it */
+    double token_s;                            /* 1/µ: prefill of one uncached token */
+    double first_s;                            /* t0 of the same fit; not part of any cost */
     double output_tokens;                      /* Ō, of one sequence */
     double output_by_limit[FLEET_OUT_BUCKETS]; /* Ō by max_tokens bucket */
     double uncached_tokens;                    /* ū, of one request */
@@ -62,7 +63,8 @@ void learn_prompt(struct group_cell *g, const double *features, double tokens);
 /* ---- slowness of a replica; c is this process's own cell of the slot */
 
 /* A gap of gap_s where pace_s was expected; `weight` 1, or less for a doubtful sample. */
-void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight, uint64_t now_ns);
+void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
+                    uint64_t now_ns);
 
 /* The sum of what processes know of a replica's speed. */
 struct learn_speed {
@@ -70,8 +72,10 @@ struct learn_speed {
     double newest; /* freshness of the newest part, 1 … 0 */
 };
 
-/* Adds a process's part; what belongs to another generation of the replica, or is older than 30 s, is nothing. */
-void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t generation, uint64_t now_ns);
+/* Adds a process's part; what belongs to another generation of the replica, or is older than 30 s,
+ * is nothing. */
+void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t generation,
+                     uint64_t now_ns);
 
 /* Slowness 0.2 … 10; what weight is missing counts as 1. */
 double learn_speed_value(const struct learn_speed *s);

@@ -14,7 +14,8 @@ _Static_assert(PREFIX_WAYS * sizeof(uint64_t) == PREFIX_SET_BYTES, "a set is two
 
 struct prefix_table prefix_of(struct fleet *f)
 {
-    return (struct prefix_table){fleet_prefix(f), f->prefix_bytes / PREFIX_SET_BYTES, fleet_inserted(f, 0)};
+    return (struct prefix_table){fleet_prefix(f), f->prefix_bytes / PREFIX_SET_BYTES,
+                                 fleet_inserted(f, 0)};
 }
 
 uint32_t prefix_capacity(int64_t kv_capacity_tokens)
@@ -27,11 +28,13 @@ uint32_t prefix_capacity(int64_t kv_capacity_tokens)
 
 static uint64_t *set_of(const struct prefix_table *t, uint64_t key)
 {
-    /* High half of key × sets: uniform over any number of sets, and depends on the high bits of the key. */
+    /* High half of key × sets: uniform over any number of sets, and depends on the high bits of the
+     * key. */
     return t->entries + (uint64_t)(((unsigned __int128)key * t->sets) >> 64) * PREFIX_WAYS;
 }
 
-/* From the low bits, which the set does not depend on; never 0, so that no entry is the free one. */
+/* From the low bits, which the set does not depend on; never 0, so that no entry is the free one.
+ */
 static uint64_t tag_of(uint64_t key)
 {
     uint64_t tag = key & 0x7fffffff;
@@ -64,8 +67,8 @@ static uint32_t ways_with(const uint64_t *set, uint64_t tag)
     return mask;
 }
 
-void prefix_lookup(const struct prefix_table *t, const uint64_t *keys, int count, const uint16_t *slots, int n, const uint32_t *capacity,
-                   struct prefix_match *out)
+void prefix_lookup(const struct prefix_table *t, const uint64_t *keys, int count,
+                   const uint16_t *slots, int n, const uint32_t *capacity, struct prefix_match *out)
 {
     uint64_t open[FLEET_SLOTS / 64] = {0}; /* slots without a match so far */
     int left = n;
@@ -96,8 +99,10 @@ void prefix_lookup(const struct prefix_table *t, const uint64_t *keys, int count
     }
 }
 
-/* The way to write to: the block's own entry on the slot, else a free one, else the one nearest to its end of life. */
-static int way_for(const struct prefix_table *t, const uint64_t *set, uint64_t tag, uint32_t slot, const uint32_t *capacity)
+/* The way to write to: the block's own entry on the slot, else a free one, else the one nearest to
+ * its end of life. */
+static int way_for(const struct prefix_table *t, const uint64_t *set, uint64_t tag, uint32_t slot,
+                   const uint32_t *capacity)
 {
     int worst = 0;
     float worst_age = -1;
@@ -119,7 +124,8 @@ static int way_for(const struct prefix_table *t, const uint64_t *set, uint64_t t
     return worst;
 }
 
-void prefix_insert(const struct prefix_table *t, const uint64_t *keys, int count, uint32_t slot, uint32_t added, const uint32_t *capacity)
+void prefix_insert(const struct prefix_table *t, const uint64_t *keys, int count, uint32_t slot,
+                   uint32_t added, const uint32_t *capacity)
 {
     uint64_t now = __atomic_add_fetch(&t->inserted[slot], added, __ATOMIC_RELAXED);
     if (t->sets == 0)
@@ -130,7 +136,8 @@ void prefix_insert(const struct prefix_table *t, const uint64_t *keys, int count
         uint64_t *set = set_of(t, keys[i]), tag = tag_of(keys[i]);
         if (i + AHEAD < count)
             fetch(t, keys[i + AHEAD]);
-        atom_set_u64(&set[way_for(t, set, tag, slot, capacity)], tag | (uint64_t)slot << PREFIX_COUNT_BITS | (now & COUNT_MASK));
+        atom_set_u64(&set[way_for(t, set, tag, slot, capacity)],
+                     tag | (uint64_t)slot << PREFIX_COUNT_BITS | (now & COUNT_MASK));
     }
 }
 
@@ -144,17 +151,20 @@ void prefix_forget(const struct prefix_table *t, uint32_t slot)
     __atomic_fetch_add(&t->inserted[slot], PREFIX_MAX_CAPACITY, __ATOMIC_RELAXED);
 }
 
-uint64_t prefix_sweep(const struct prefix_table *t, uint64_t from, uint64_t n, const uint32_t *capacity)
+uint64_t prefix_sweep(const struct prefix_table *t, uint64_t from, uint64_t n,
+                      const uint32_t *capacity)
 {
     uint64_t alive = 0;
-    for (uint64_t i = from * PREFIX_WAYS, end = (from + n) * PREFIX_WAYS; i < end && i < t->sets * PREFIX_WAYS; i++) {
+    for (uint64_t i = from * PREFIX_WAYS, end = (from + n) * PREFIX_WAYS;
+         i < end && i < t->sets * PREFIX_WAYS; i++) {
         uint64_t e = atom_u64(&t->entries[i]);
         if (e == 0)
             continue;
         if (age_of(t, e) < capacity[entry_slot(e)])
             alive++;
         else /* a process may have renewed it meanwhile: then it stays */
-            __atomic_compare_exchange_n(&t->entries[i], &e, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+            __atomic_compare_exchange_n(&t->entries[i], &e, 0, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED);
     }
     return alive;
 }

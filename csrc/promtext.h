@@ -15,8 +15,9 @@
 
 #define PROMTEXT_NAMES_MAX 128
 #define PROMTEXT_NAME_LEN_MAX 63
-#define PROMTEXT_BUCKETS 512 /* a power of two, at least 4 × PROMTEXT_NAMES_MAX: short probe runs \
-                              */
+#define PROMTEXT_BUCKETS                                                                           \
+    512 /* a power of two, at least 4 × PROMTEXT_NAMES_MAX: short probe runs                      \
+         */
 #define PROMTEXT_PAGE_MAX UINT32_MAX
 
 struct promtext_name {

@@ -1,4 +1,5 @@
-/* Chance for ties and samples: splitmix64 (Steele, Lea, Flood 2014), a word of state, the same draws for the same seed. */
+/* Chance for ties and samples: splitmix64 (Steele, Lea, Flood 2014), a word of state, the same
+ * draws for the same seed. */
 #ifndef HEADRACE_RNG_H
 #define HEADRACE_RNG_H
 
@@ -23,9 +24,6 @@ static inline uint32_t rng_below(struct rng *r, uint32_t n)
 }
 
 /* In [0, 1). */
-static inline double rng_unit(struct rng *r)
-{
-    return (double)(rng_next(r) >> 11) * 0x1p-53;
-}
+static inline double rng_unit(struct rng *r) { return (double)(rng_next(r) >> 11) * 0x1p-53; }
 
 #endif

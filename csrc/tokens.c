@@ -6,26 +6,18 @@
 #include "solve.h"
 
 const double tokens_prior[FLEET_FEATURES] = {
-    [TOKEN_LETTERS] = 0.10,
-    [TOKEN_WORDS] = 0.65,
-    [TOKEN_DIGITS] = 0.60,
-    [TOKEN_SPACES] = 0.03,
-    [TOKEN_SPACE_RUNS] = 0.05,
-    [TOKEN_MARKS] = 0.30,
-    [TOKEN_MARK_RUNS] = 0.60,
-    [TOKEN_LATIN] = 0.45,
-    [TOKEN_CJK] = 0.75,
-    [TOKEN_OTHER] = 1.5,
-    [TOKEN_MESSAGES] = 4,
-    [TOKEN_EXACT] = 1,
+    [TOKEN_LETTERS] = 0.10,   [TOKEN_WORDS] = 0.65,      [TOKEN_DIGITS] = 0.60,
+    [TOKEN_SPACES] = 0.03,    [TOKEN_SPACE_RUNS] = 0.05, [TOKEN_MARKS] = 0.30,
+    [TOKEN_MARK_RUNS] = 0.60, [TOKEN_LATIN] = 0.45,      [TOKEN_CJK] = 0.75,
+    [TOKEN_OTHER] = 1.5,      [TOKEN_MESSAGES] = 4,      [TOKEN_EXACT] = 1,
 };
 
 enum { TEXT_FEATURES = TOKEN_EXACT };
 
-#define LEAST_SCALE 16.0   /* tokens; below, errors count absolutely */
+#define LEAST_SCALE 16.0 /* tokens; below, errors count absolutely */
 #define MOST_FACTOR 4.0
-#define NOISE 0.1          /* relative error of a sample that is no fault of the weights */
-#define PRIOR_SPREAD 0.6   /* standard deviation of a weight, as a part of its prior */
+#define NOISE 0.1        /* relative error of a sample that is no fault of the weights */
+#define PRIOR_SPREAD 0.6 /* standard deviation of a weight, as a part of its prior */
 
 static double dot(const double *weights, const double *features, int n)
 {
@@ -37,7 +29,8 @@ static double dot(const double *weights, const double *features, int n)
 
 double tokens_estimate(const double *weights, const double *features)
 {
-    double text = dot(weights, features, TEXT_FEATURES), usual = dot(tokens_prior, features, TEXT_FEATURES);
+    double text = dot(weights, features, TEXT_FEATURES),
+           usual = dot(tokens_prior, features, TEXT_FEATURES);
     if (!(text >= usual / MOST_FACTOR))
         text = usual / MOST_FACTOR;
     if (text > usual * MOST_FACTOR)
@@ -49,7 +42,8 @@ void tokens_learn(struct group_cell *g, const double *features, double tokens, d
 {
     double scale = 1 / fmax(tokens, LEAST_SCALE);
     double rel[TEXT_FEATURES];
-    if (features[TOKEN_EXACT] > 0 || !(tokens >= 1) || dot(tokens_prior, features, TEXT_FEATURES) <= 0)
+    if (features[TOKEN_EXACT] > 0 || !(tokens >= 1) ||
+        dot(tokens_prior, features, TEXT_FEATURES) <= 0)
         return;
     for (int i = 0; i < TEXT_FEATURES; i++)
         rel[i] = features[i] * scale;

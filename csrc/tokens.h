@@ -1,5 +1,6 @@
-/* Prompt tokens from counts of text by script class: a linear model with weights of a usual BPE vocabulary to begin with, calibrated by
- * regularised least squares against the engine's usage.prompt_tokens. Errors count relative to the prompt's size. */
+/* Prompt tokens from counts of text by script class: a linear model with weights of a usual BPE
+ * vocabulary to begin with, calibrated by regularised least squares against the engine's
+ * usage.prompt_tokens. Errors count relative to the prompt's size. */
 #ifndef HEADRACE_TOKENS_H
 #define HEADRACE_TOKENS_H
 
@@ -17,10 +18,11 @@ enum token_feature {
     TOKEN_CJK,
     TOKEN_OTHER,
     TOKEN_MESSAGES, /* turns: what a chat template adds */
-    TOKEN_EXACT,    /* tokens that are known: token ids, the fixed cost of images; never calibrated */
+    TOKEN_EXACT, /* tokens that are known: token ids, the fixed cost of images; never calibrated */
     TOKEN_FEATURES,
 };
-_Static_assert((int)TOKEN_FEATURES == (int)FLEET_FEATURES, "the segment keeps sums for each feature");
+_Static_assert((int)TOKEN_FEATURES == (int)FLEET_FEATURES,
+               "the segment keeps sums for each feature");
 
 enum { TOKENS_PER_IMAGE = 576 };
 
@@ -29,10 +31,12 @@ extern const double tokens_prior[FLEET_FEATURES];
 /* At least 1; at most a factor of 4 away from what the prior says. */
 double tokens_estimate(const double *weights, const double *features);
 
-/* Adds a sample to the normal equations, all else times `keep`. Prompts with exact parts say nothing about text and are left out. */
+/* Adds a sample to the normal equations, all else times `keep`. Prompts with exact parts say
+ * nothing about text and are left out. */
 void tokens_learn(struct group_cell *g, const double *features, double tokens, double keep);
 
-/* Weights from the sums of all processes; what they say too little about stays near the prior. Leaves weights alone if there is no solution. */
+/* Weights from the sums of all processes; what they say too little about stays near the prior.
+ * Leaves weights alone if there is no solution. */
 void tokens_solve(const struct group_cell *sums, double *weights);
 
 #endif

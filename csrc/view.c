@@ -34,10 +34,7 @@ uint64_t view_period_ns(const struct view *v, const struct fleet *f)
     return scaled > MS_NS ? scaled : MS_NS;
 }
 
-static double sane(double x, double otherwise)
-{
-    return isfinite(x) && x >= 0 ? x : otherwise;
-}
+static double sane(double x, double otherwise) { return isfinite(x) && x >= 0 ? x : otherwise; }
 
 static void renew_row(struct view *v, struct fleet *f, uint32_t slot)
 {
@@ -110,7 +107,8 @@ static void renew_rates(struct view *v, struct fleet *f, uint64_t now_ns)
             done += atom_u64(&c->succeeded) + atom_u64(&c->cancelled) + atom_u64(&c->neutral);
         }
         if (v->rated_ns && done >= v->done[slot]) /* a process that died took its counters along */
-            v->done_per_s[slot] += part * ((double)(done - v->done[slot]) / seconds - v->done_per_s[slot]);
+            v->done_per_s[slot] +=
+                part * ((double)(done - v->done[slot]) / seconds - v->done_per_s[slot]);
         v->done[slot] = done;
     }
     v->rated_ns = now_ns;

@@ -1,7 +1,8 @@
 /* What one process sees of the fleet: dense arrays over slots, made for the loop of a policy.
  *
- * Rows and the other processes' sums are copied at most every view_period; the process's own claims are added as they happen
- * (claim.h), so they are exact. All numbers are sane: what a row says wrongly or not at all is neutral here. */
+ * Rows and the other processes' sums are copied at most every view_period; the process's own claims
+ * are added as they happen (claim.h), so they are exact. All numbers are sane: what a row says
+ * wrongly or not at all is neutral here. */
 #ifndef HEADRACE_VIEW_H
 #define HEADRACE_VIEW_H
 
@@ -11,8 +12,8 @@ struct view {
     int32_t process; /* whose own cells these are; -1: a reader without any */
     uint32_t count;
     uint64_t renewed_ns;
-    uint64_t weights_version; /* counts changes of any weight */
-    uint64_t misses;          /* rows that could not be read */
+    uint64_t weights_version;    /* counts changes of any weight */
+    uint64_t misses;             /* rows that could not be read */
     uint16_t slots[FLEET_SLOTS]; /* the first `count`: those that are kept up to date */
     /* rows */
     uint32_t seq[FLEET_SLOTS];
@@ -32,7 +33,8 @@ struct view {
     /* slowness: as learned, not yet relative to the group; only where slow_known */
     double slow[FLEET_SLOTS];
     uint8_t slow_known[FLEET_SLOTS];
-    /* a first token or a pending prefill was seen at this time: a token gap across it is no clean sample */
+    /* a first token or a pending prefill was seen at this time: a token gap across it is no clean
+     * sample */
     uint64_t disturbed_ns[FLEET_SLOTS];
     /* completions, for Retry-After */
     uint64_t rated_ns;
@@ -48,7 +50,8 @@ void view_use(struct view *v, const uint16_t *slots, uint32_t count);
 /* Renewal costs some 20 ns a (slot, process); this keeps it below 5 % of the time. */
 uint64_t view_period_ns(const struct view *v, const struct fleet *f);
 
-/* Copies rows and sums at now_ns, whatever the time of the last renewal. Writes nothing to the segment. */
+/* Copies rows and sums at now_ns, whatever the time of the last renewal. Writes nothing to the
+ * segment. */
 void view_renew(struct view *v, struct fleet *f, uint64_t now_ns);
 
 static inline int view_is_due(const struct view *v, const struct fleet *f, uint64_t now_ns)
