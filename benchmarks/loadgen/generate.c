@@ -210,8 +210,7 @@ static void client_event(struct client *c, uint32_t events)
         client_read(c);
 }
 
-/* Opens the connections whose turn has come. Returns when the next one is due, 0 if all are open.
- */
+/* Opens the connections whose turn has come. Returns when the next is due, 0 if all are open. */
 static uint64_t open_due(uint64_t now)
 {
     uint64_t gap = options.spread_ns / (uint64_t)options.connections;

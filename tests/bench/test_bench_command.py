@@ -2,8 +2,11 @@
 
 import json
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -17,7 +20,9 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def mock_url():
-    argv = [sys.executable, "-m", "headrace", "mock", "--port", "18391", "--speedup", "20"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    argv = [sys.executable, "-m", "headrace", "mock", "--port", port, "--speedup", "20"]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         ready = process.stderr.readline()
         yield re.search(r"http://\S+", ready)[0]
@@ -72,3 +77,14 @@ def test_a_server_that_is_not_there_is_a_failure(capsys):
 def test_options_that_make_no_sense_exit_2_and_say_why(capsys, words, says):
     assert main(["bench", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.e2e
+def test_ctrl_c_shows_what_was_measured(mock_url):
+    argv = [sys.executable, "-m", "headrace", "bench", mock_url, "--rate", "50", "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        time.sleep(2.5)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert json.loads(output)["requests"]["ok"] > 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,9 +166,18 @@ async def _bench(args: argparse.Namespace, url: str) -> int:
 
 
 async def _measure(load_plan: Plan, target: Target, args: argparse.Namespace) -> Run:
+    """Put a load on the target; after Ctrl-C the run holds what was measured until then."""
+    loop = asyncio.get_running_loop()
     async with Run(target).open() as run:
         work = asyncio.ensure_future(load_plan.drive(run))
-        await progress.watch(work, run, quiet=args.quiet or args.json)
+        loop.add_signal_handler(signal.SIGINT, work.cancel)
+        try:
+            await progress.watch(work, run, quiet=args.quiet or args.json)
+        except asyncio.CancelledError:
+            if not work.cancelled() or args.find_capacity:
+                raise KeyboardInterrupt from None
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
     return run
 
 
