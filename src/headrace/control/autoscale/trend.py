@@ -1,7 +1,7 @@
 """The short-term trend: how far the last two hours lie off the usual, and where that leads.
 
-Holt's linear method with a damped trend (Holt 1957, Gardner and McKenzie 1985), from statsmodels (extra
-`headrace[forecast]`). Without it the last deviations' mean is carried forward, without any trend.
+Holt's linear method with a damped trend (Holt 1957, Gardner and McKenzie 1985), from statsmodels
+(extra `headrace[forecast]`). Without it the last deviations' mean is carried forward.
 """
 
 from __future__ import annotations
@@ -10,11 +10,7 @@ import warnings
 from collections.abc import Sequence
 
 LEAST_POINTS = 6  # half an hour; below that there is no trend, only a level
-LEVEL, TREND, DAMPING = (
-    0.5,
-    0.1,
-    0.9,
-)  # smoothing of a five-minute series that is to follow within half an hour
+LEVEL, TREND, DAMPING = 0.5, 0.1, 0.9
 
 try:
     from statsmodels.tsa.holtwinters import Holt
