@@ -2,7 +2,8 @@
 
 With n sequences decoding and prompts arriving at rate λ, the step-time law gives the mean step
 
-    s(n) = (base + (b + c·context)·n) / (1 − a·λ·u)            u: prompt tokens not found in the cache
+    s(n) = (base + (b + c·context)·n) / (1 − a·λ·u)            u: prompt tokens not found in the
+    cache
 
 Every sequence leaves after its o output tokens, so the replica finishes n / (o·s(n)) requests a
 second. The number of sequences is then a birth-death chain whose stationary distribution is a
@@ -32,8 +33,8 @@ MAX_UTILIZATION = 0.99
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """Requests: rate a second, and mean and coefficient of variation of the lengths in tokens.
 
-    `hit_ratio` of the prompt tokens are found in the prefix cache; `shared_ratio` of them are common
-    to the requests that run at the same time, and so occupy the KV cache once. Both 0–1.
+    `hit_ratio` of the prompt tokens are found in the prefix cache; `shared_ratio` of them are
+    common to the requests that run at the same time, and so occupy the KV cache once. Both 0–1.
     """
 
     rate_per_s: float
@@ -96,8 +97,8 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 def largest_batch(law: StepLaw, traffic: Traffic) -> int:
     """Sequences that run at once when the replica is full; 0 when not one fits.
 
-    The least of `max_num_seqs`, of what the KV cache holds, and of what the token budget of a step can
-    replace: n sequences end at n/o a step and bring n·u/o prompt tokens.
+    The least of `max_num_seqs`, of what the KV cache holds, and of what the token budget of a step
+    can replace: n sequences end at n/o a step and bring n·u/o prompt tokens.
     """
     if law.kv_capacity_tokens < traffic.input_tokens + traffic.output_tokens:
         return 0
@@ -109,7 +110,7 @@ def largest_batch(law: StepLaw, traffic: Traffic) -> int:
 
 
 def _sequences_in_cache(mean: float, traffic: Traffic) -> float:
-    """Sequences that fit nearly always, when `mean` would fit if all were alike: n + cv·√n = mean."""
+    """Sequences that nearly always fit where `mean` alike ones would: n + cv·√n = mean."""
     spread = max(traffic.input_cv, traffic.output_cv)
     return (math.sqrt(mean + spread**2 / 4) - spread / 2) ** 2
 
@@ -216,8 +217,8 @@ def _tpot_s(law: StepLaw, traffic: Traffic, chain: _Chain, percentile: float) ->
 
     Spread comes from the batch that a request met, and from the prompts prefilled during its life
     (Poisson; each costs a·u). The second averages out over long answers only, so the percentile is
-    taken over the lengths of the answers too. Life also starts with a debt: the prompts that arrived
-    during the step of one's own prefill come next.
+    taken over the lengths of the answers too. Life also starts with a debt: the prompts that
+    arrived during the step of one's own prefill come next.
     """
     step_s = chain.seen_step_s(0.5)
     batch_s = (chain.seen_step_s(_ONE_SIGMA) - chain.seen_step_s(1 - _ONE_SIGMA)) / 2
@@ -251,8 +252,8 @@ def _lognormal(mean: float, deviation: float) -> NormalDist:
 def lengths_like(mean: float, cv: float, count: int = 20) -> list[float]:
     """`count` equally likely lengths with about that mean and spread.
 
-    Quantiles of a Weibull distribution, whose shape is cv^-1.086 (Justus et al., 1978): as many short
-    answers as chat traffic has, and exponential at cv 1.
+    Quantiles of a Weibull distribution, whose shape is cv^-1.086 (Justus et al., 1978): as many
+    short answers as chat traffic has, and exponential at cv 1.
     """
     if cv < 0.01:
         return [mean]
