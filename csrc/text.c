@@ -78,7 +78,8 @@ const unsigned char *text_plain(struct text *t, const unsigned char *p, const un
     unsigned steps = t->steps;
     signed char last = t->last;
     for (;;) {
-        lanes v = lanes_load_within(p, end);
+        size_t left = (size_t)(end - p);
+        lanes v = left >= LANES ? lanes_load(p) : lanes_load_tail(p, left);
         int n = lanes_first(lanes_special(v));
         if (++steps == MAX_STEPS) {
             t->sums = sums;

@@ -39,11 +39,16 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything at one moment; `config.routing.model_aliases` and the keys are in `config`."""
+    """Everything at one moment; `config.routing.model_aliases` and the keys are in `config`.
+
+    A replica that is no longer listed gets no new request, and those in flight run to their end;
+    `cut` names the (slot, generation) of removed ones whose requests are to end at once.
+    """
 
     replicas: list[ReplicaInfo]
     models: list[ModelInfo]
     config: Config
+    cut: list[tuple[int, int]] = []
 
 
 def encode(snapshot: Snapshot) -> bytes:

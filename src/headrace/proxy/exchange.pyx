@@ -1,0 +1,566 @@
+import logging
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+
+from headrace.core.balancer import POLICIES, REASONS
+from headrace.core.balancer cimport GATEWAY_FULL, NO_REPLICA, OVERLOADED, ROUTED, Lease, RouteRequest
+from headrace.core.fleet cimport *
+from headrace.endpoints import ENDPOINTS
+from headrace.observe import reasons
+from headrace.proxy cimport booking, gate, intake
+from headrace.proxy.clock cimport now_ns
+from headrace.proxy.downstream cimport DOWN_BODY, Downstream
+from headrace.proxy.head cimport *
+from headrace.proxy.observer cimport Observer
+from headrace.proxy.plane cimport Plane
+from headrace.proxy.pool cimport Pool
+from headrace.proxy.upstream cimport Upstream
+from headrace.proxy.wheel cimport NEVER
+from headrace.proxy.wire cimport Buffer, write_request, write_response
+
+from headrace.proxy import replies
+
+log = logging.getLogger("headrace.proxy")
+
+cdef enum:
+    JOINED_BYTES = 32768  # a body up to this size goes out in one piece with its head
+    MAX_FILL_BYTES = 65536  # of newlines that complete an open chunk
+    MAX_HELD_BYTES = 65536
+    RETRY_CONNECT = 1  # places in observe.reasons.RETRIED
+    RETRY_STALE = 2
+    RETRY_EARLY = 3
+
+
+cdef class Exchange:
+    def __init__(self, Plane plane, Downstream down):
+        self.plane = plane
+        self.down = down
+        self.lease = Lease()
+        self.seen = Observer()
+        self.state = X_IDLE
+
+    @property
+    def owner(self):
+        return self.plane
+
+    # ---- the request
+
+    cdef int begin(self, bytes head, uint64_t now_ns) except -1:
+        """A head is complete (self.r describes it). Ends in X_READING, or answered."""
+        self.head = head
+        self.body = None
+        self.model = None
+        self.state = X_READING
+        self.began_ns = now_ns
+        self.status = self.endpoint = self.retries = 0
+        self.stream = self.is_head = self.strips_usage = False
+        self.queue_wait_ns = self.sent_ns = self.byte_ns = self.blocked_ns = self.bytes_in = self.bytes_out = 0
+        self.closes = self.r.minor == 0 or self.r.flags & HEAD_CLOSE != 0
+        self.request_id = self._read_id()
+        if gate.check(self, now_ns) == 0:
+            self.routed = True
+            self.plane.block.self.requests += 1
+        return 0
+
+    cdef bytes _read_id(self):
+        """The client's id if it is plain text, else a new one."""
+        cdef const char *id = PyBytes_AS_STRING(self.head) + self.r.request_id.at
+        cdef uint64_t size = self.r.request_id.len
+        cdef uint64_t i
+        if not 0 < size <= 256:
+            return self.plane.new_request_id()
+        for i in range(size):
+            if not 32 <= <unsigned char>id[i] < 127:
+                return self.plane.new_request_id()
+        return PyBytes_FromStringAndSize(id, size)
+
+    cdef int on_request(self, bytes body, uint64_t now_ns) except -1:
+        self.body = body
+        self.read_ns = now_ns
+        self.kept_bytes = self.bytes_in = PyBytes_GET_SIZE(body)
+        if intake.understand(self) == 0:
+            return self.dispatch(now_ns)
+        return 0
+
+    cdef int dispatch(self, uint64_t now_ns) except -1:
+        """Route what plane.request describes."""
+        cdef int verdict = self.plane.balancer.route(self.plane.request, self.lease, now_ns)
+        if verdict == ROUTED:
+            booking.decided(self)
+            return self._attempt(now_ns)
+        if verdict == OVERLOADED and self.plane.queue_size and self.plane.waiting_room.take(self, now_ns):
+            return 0
+        return self._refuse_by(verdict, now_ns)
+
+    cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1:
+        cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
+        if verdict == OVERLOADED:
+            return self.reply(429, "overloaded", "every replica of this model is above its limit", None, after_s, b"",
+                              False)
+        if verdict == GATEWAY_FULL:
+            return self.reply(429, "overloaded", "admission.max_concurrent_requests is reached", None, after_s, b"",
+                              False)
+        return self.reply(503, "no_replica", "no replica can serve this model at the moment", None, after_s, b"", False)
+
+    cdef int refuse_waiting(self, uint64_t now_ns) except -1:
+        """Its time in the waiting room is over."""
+        cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
+        return self.reply(429, "queue_timeout", "no replica had room in admission.queue_timeout_s", None, after_s, b"",
+                          False)
+
+    # ---- the waiting room
+
+    def wait(self, uint64_t now_ns):
+        """Wait for a replica, with what routing has to know."""
+        self.state = X_QUEUED
+        self.queued_ns = now_ns
+        self.waiting_request, self.plane.request = self.plane.request, RouteRequest()
+        self.plane.block.self.queued += 1
+        self.plane.block.models[<int>self.model.id].queued += 1
+        self.plane.wheel.set(self.down, now_ns + self.plane.queue_timeout_ns)
+
+    def stop_waiting(self):
+        self.queue_wait_ns = now_ns() - self.queued_ns
+        self.waiting_request = None
+        self.plane.block.self.queued -= 1
+        self.plane.block.models[<int>self.model.id].queued -= 1
+
+    def try_waiting(self):
+        """Whether a replica has room by now; then the request is on its way."""
+        cdef uint64_t now = now_ns()
+        cdef int verdict = self.plane.balancer.route(self.waiting_request, self.lease, now)
+        if verdict == OVERLOADED:
+            return False
+        self.stop_waiting()
+        if verdict == ROUTED:
+            booking.decided(self)
+            self._attempt(now)
+        else:
+            self._refuse_by(verdict, now)
+        return True
+
+    @property
+    def priority(self):
+        return self.r.priority
+
+    @property
+    def model_id(self):
+        return self.model.id
+
+    # ---- attempts
+
+    cdef int _attempt(self, uint64_t now_ns) except -1:
+        cdef Pool pool = None
+        cdef Upstream up
+        if self.lease.slot < len(self.plane.pools):
+            pool = self.plane.pools[self.lease.slot]
+        if pool is None:  # the row is ahead of the snapshot
+            return self.on_broken(FAILURE_REFUSED)
+        up = pool.take()
+        if up is not None:
+            return self._send(up, now_ns)
+        self.state = X_CONNECTING
+        up = self.up = Upstream(pool)
+        up.exchange = self
+        up.connect(now_ns)
+        return 0
+
+    cdef int on_connected(self, Upstream up) except -1:
+        return self._send(up, now_ns())
+
+    cdef int _send(self, Upstream up, uint64_t now_ns) except -1:
+        cdef Buffer out = self.plane.out
+        cdef Pool pool = up.pool
+        cdef uint64_t drop = self.plane.request_stays
+        cdef bint has_body = PyBytes_GET_SIZE(self.body) > 0 or self.r.content_length >= 0
+        cdef bint joined = PyBytes_GET_SIZE(self.body) <= JOINED_BYTES
+        if PyBytes_GET_SIZE(pool.key_line):
+            drop |= HEADER_BIT(HEADER_AUTHORIZATION)
+        write_request(out, self.head, &self.r, drop, pool.path_prefix, pool.host_line, pool.key_line, self.request_id,
+                      self.down.peer, self.plane.proto_line, PyBytes_GET_SIZE(self.body) if has_body else -1)
+        if joined:
+            out.add_bytes(self.body)
+        self.up = up
+        self.state = X_WAITING
+        if self.sent_ns == 0:
+            booking.sent(self, now_ns)
+        self.sent_ns = now_ns
+        up.send(self, out.take(), b"" if joined else self.body)
+        self._set_deadline(now_ns)
+        return 0
+
+    cdef int on_broken(self, int failure) except -1:
+        """The attempt came to nothing, or broke; its connection is closed already."""
+        cdef uint64_t now = now_ns()
+        self.up = None
+        if self.state == X_RELAYING and not self.holds:
+            self.lease.end_failed(now, FAILURE_CUT)
+            return self._cut(OUTCOME_UPSTREAM_ERROR, now)
+        if self._try_again(failure, now):
+            return 0
+        return self._fail(failure, now)
+
+    cdef bint _try_again(self, int failure, uint64_t now_ns) except -1:
+        """Begin another attempt elsewhere if cause, count and budget allow it; the lease has ended then in any case."""
+        cdef RouteRequest q = self.plane.request
+        cdef Lease spare = self.spare if self.spare is not None else Lease()
+        cdef int reason = RETRY_EARLY
+        cdef int i
+        if failure == FAILURE_REFUSED or failure == FAILURE_CONNECT_TIME:
+            reason = RETRY_CONNECT
+        elif failure == FAILURE_STALE:
+            reason = RETRY_STALE
+        elif not self.plane.before_first_token or failure == FAILURE_TIMEOUT or self.retries:
+            return False
+        if self.retries >= self.plane.max_retries:
+            return False
+        intake.recall(self)
+        for i in range(self.retries):
+            q.excluded[i] = self.tried[i]
+        q.excluded_count = self.retries
+        self.tried[self.retries] = self.lease.slot
+        if self.plane.balancer.retry(q, self.lease, spare, failure, now_ns) != ROUTED:
+            return False
+        self.lease, self.spare = spare, self.lease
+        self.retries += 1
+        self.status = 0
+        self.holds = False
+        self.held = None
+        self.plane.count(SERIES_RETRIES, reason, 0, 0, 0)
+        booking.decided(self)
+        if self.lease.start_at_ns <= now_ns:
+            self._attempt(now_ns)
+        else:
+            self.state = X_BACKOFF
+            self.plane.wheel.set(self.down, self.lease.start_at_ns)
+        return True
+
+    cdef int _fail(self, int failure, uint64_t now_ns) except -1:
+        """No further attempt: the client gets the error."""
+        self.lease.end_failed(now_ns, failure)
+        self.held = None
+        self.status = 0
+        if failure == FAILURE_CONNECT_TIME or failure == FAILURE_TIMEOUT:
+            return self.reply(504, "upstream_timeout", "the replica did not answer in time", None, 0, b"", False)
+        return self.reply(502, "upstream_error", "the replica could not be reached or broke the connection", None, 0,
+                          b"", False)
+
+    # ---- the response
+
+    cdef int on_head(self, bytes data, size_t size, response_head *a) except -1:
+        cdef uint64_t now = now_ns()
+        cdef bint bodiless = self.is_head or a.status == 204 or a.status == 304
+        cdef bint chunked = False
+        cdef bint delimited = True
+        self.status = a.status
+        self.flags = a.flags
+        self.state = X_RELAYING
+        self.mode = RELAY_RAW
+        self.reusable = a.flags & HEAD_CLOSE == 0 and (a.minor == 1 or a.flags & HEAD_KEEP_ALIVE != 0)
+        if bodiless:
+            framing_start(&self.f, FRAMING_NONE, 0)
+        elif a.flags & HEAD_CHUNKED:
+            framing_start(&self.f, FRAMING_CHUNKED, 0)
+            chunked = self.r.minor == 1
+            if not chunked:
+                self.mode, delimited = RELAY_DECHUNK, False
+        elif a.content_length >= 0:
+            framing_start(&self.f, FRAMING_LENGTH, a.content_length)
+        else:
+            framing_start(&self.f, FRAMING_CLOSE, 0)
+            self.reusable = False
+            chunked = self.r.minor == 1
+            if chunked:
+                self.mode = RELAY_ENCHUNK
+            else:
+                delimited = False
+        self.closes = self.closes or not delimited or self.plane.stopping
+        self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
+        write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes, self._own_lines())
+        self._drop_body()
+        return self._relay(data, size, now)
+
+    cdef int on_body(self, bytes data, size_t at) except -1:
+        return self._relay(data, at, now_ns())
+
+    cdef int _relay(self, bytes data, size_t at, uint64_t now_ns) except -1:
+        """Pass bytes on as they came; follow the framing, and look at the body on the way."""
+        cdef const char *start = PyBytes_AS_STRING(data)
+        cdef size_t size = PyBytes_GET_SIZE(data)
+        cdef size_t first = at
+        cdef const char *payload
+        cdef size_t n
+        while at < size and not self.f.done and not self.f.bad:
+            at += framing_next(&self.f, start + at, size - at, &payload, &n)
+            if n:
+                self._observe(payload, n, now_ns)
+                if self.mode == RELAY_DECHUNK:
+                    self.plane.out.add(payload, n)
+        self._pass_on(data, first, at)
+        if self.f.done:
+            return self._complete(at < size, now_ns)
+        if self.f.bad:
+            self._let_go()
+            return self.on_broken(FAILURE_RESET)
+        self._set_deadline(now_ns)
+        return 0
+
+    cdef int _observe(self, const char *data, size_t size, uint64_t now_ns) except -1:
+        cdef int events = self.seen.feed(data, size)
+        self.byte_ns = now_ns
+        if events:
+            booking.tokens(self, events, now_ns)
+        else:
+            self.lease.note_bytes(now_ns)
+        return 0
+
+    cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1:
+        """Write what plane.out holds (a head, or bytes without their framing), then data[start:at]."""
+        cdef Buffer out = self.plane.out
+        cdef size_t n = at - start
+        self.bytes_out += n
+        if self.mode == RELAY_RAW:
+            if out.size == 0 and n == <size_t>PyBytes_GET_SIZE(data):
+                return self.down.write(data)
+            out.add(PyBytes_AS_STRING(data) + start, n)
+        elif self.mode == RELAY_ENCHUNK and n:
+            out.add_bytes(b"%x\r\n" % n)
+            out.add(PyBytes_AS_STRING(data) + start, n)
+            out.add(b"\r\n", 2)
+        if out.size:
+            self.down.write(out.take())
+        return 0
+
+    cdef int on_body_eof(self) except -1:
+        """The replica has closed; whether that is the end is a matter of framing."""
+        if self.f.kind == FRAMING_CLOSE:
+            self.f.done = True
+            if self.mode == RELAY_ENCHUNK:
+                self.down.write(b"0\r\n\r\n")
+            return self._complete(False, now_ns())
+        self._let_go()
+        return self.on_broken(FAILURE_RESET)
+
+    cdef int _complete(self, bint surplus, uint64_t now_ns) except -1:
+        """The message is whole."""
+        cdef Upstream up = self.up
+        cdef int outcome
+        self.up = None
+        if up is not None:
+            if self.reusable and not surplus:
+                up.release(now_ns)
+            else:
+                up.close()
+        self.seen.end()
+        outcome = booking.judge(self, now_ns)
+        self._end(outcome, self.status, now_ns)
+        return self.down.next_request(self.closes)
+
+    cdef int _cut(self, int outcome, uint64_t now_ns) except -1:
+        """The replica failed after the head: an honest end where the framing allows one, else none."""
+        cdef const char *before
+        cdef const char *after
+        cdef uint64_t newlines = 0
+        cdef Buffer out = self.plane.out
+        cdef bint closable = self.mode == RELAY_ENCHUNK or self.mode == RELAY_DECHUNK or self.f.kind == FRAMING_CLOSE
+        before = after = b""
+        if self.mode == RELAY_RAW and self.f.kind == FRAMING_CHUNKED:
+            closable = framing_close(&self.f, &before, &newlines, &after) == 0 and newlines <= MAX_FILL_BYTES
+        if not closable or not self.seen.events:
+            self._end(outcome, self.status, now_ns)
+            return self.down.cut()
+        code = "upstream_timeout" if outcome == OUTCOME_TIMEOUT else "upstream_error"
+        event = replies.error_event(code, ENDPOINTS[self.endpoint])
+        if newlines or not self.seen.is_between_events():
+            event = b"\n\n" + event
+        if self.r.minor == 1 and (self.mode == RELAY_ENCHUNK or self.f.kind == FRAMING_CHUNKED):
+            out.add_bytes(<bytes>before + b"\n" * newlines + <bytes>after + b"%x\r\n" % len(event) + event
+                          + b"\r\n0\r\n\r\n")
+        else:
+            out.add_bytes(event)
+        self.down.write(out.take())
+        self._end(outcome, self.status, now_ns)
+        return self.down.next_request(self.closes)
+
+    # ---- the client, and time
+
+    cdef int on_client_gone(self) except -1:
+        """Closing the replica's connection is the abort of its work."""
+        cdef uint64_t now = now_ns()
+        if self.state == X_IDLE:
+            return 0
+        if self.state == X_QUEUED:
+            self.plane.waiting_room.leave(self)
+        self._let_go()
+        self.lease.end_cancelled(now)
+        return self._end(OUTCOME_CLIENT_CLOSED, self.status if self.status else 499, now)
+
+    cdef int on_write_blocked(self, bint blocked) except -1:
+        """Back-pressure: a client that does not read holds its replica up."""
+        cdef uint64_t now = now_ns()
+        self.blocked_ns = now if blocked else 0
+        if self.up is not None:
+            if blocked:
+                self.up.pause()
+            else:
+                self.up.resume()
+                self.byte_ns = now
+        if self.state == X_RELAYING:
+            self._set_deadline(now)
+        return 0
+
+    cdef void _set_deadline(self, uint64_t now_ns):
+        cdef uint64_t due = self.plane.deadline(self.began_ns, self.plane.request_ns)
+        if self.blocked_ns:
+            due = min(due, self.plane.deadline(self.blocked_ns, self.plane.write_ns))
+        elif self.byte_ns == 0 or (self.seen.events and not self.seen.content):
+            due = min(due, self.plane.deadline(self.sent_ns, self.plane.first_byte_ns))
+            if self.byte_ns:
+                due = min(due, self.plane.deadline(self.byte_ns, self.plane.idle_ns))
+        else:
+            due = min(due, self.plane.deadline(self.byte_ns, self.plane.idle_ns))
+        self.plane.wheel.set(self.down, due)
+
+    cdef int on_due(self, uint64_t now_ns) except -1:
+        if self.state == X_BACKOFF:
+            return self._attempt(now_ns)
+        if self.state == X_QUEUED:
+            self.plane.waiting_room.leave(self)
+            return self.refuse_waiting(now_ns)
+        if self.state == X_IDLE:
+            return 0
+        if self.blocked_ns and now_ns >= self.plane.deadline(self.blocked_ns, self.plane.write_ns):
+            return self._write_stalled(now_ns)
+        self._let_go()
+        if self.state == X_RELAYING and not self.holds:
+            self.lease.end_failed(now_ns, FAILURE_TIMEOUT)
+            return self._cut(OUTCOME_TIMEOUT, now_ns)
+        return self._fail(FAILURE_TIMEOUT, now_ns)
+
+    cdef int _write_stalled(self, uint64_t now_ns) except -1:
+        """A client that takes nothing for so long is gone; one that takes a little is slow."""
+        cdef size_t unwritten = self.down.transport.get_write_buffer_size()
+        if unwritten < self.down.unwritten:
+            self.down.unwritten = unwritten
+            self.blocked_ns = now_ns
+            self._set_deadline(now_ns)
+            return 0
+        self.on_client_gone()
+        self.down.transport.abort()
+        return 0
+
+    cdef void _let_go(self):
+        cdef Upstream up = self.up
+        self.up = None
+        if up is not None:
+            up.close()
+
+    # ---- answers of our own
+
+    cdef bytes text(self, uint64_t at, uint64_t size):
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.head) + at, size)
+
+    cdef bytes _own_lines(self):
+        """Lines that every response of a replica gets."""
+        cdef bytes lines = b"x-request-id: " + self.request_id + b"\r\n"
+        if self.up is not None:
+            lines += self.up.pool.replica_line
+        if self.r.flags & HEAD_DEBUG:
+            lines += booking.decision_line(self)
+        if self.r.origin.len:
+            lines += gate.cors_lines(self)
+        return lines
+
+    def refuse(self, int status, str code, str message, bint close=False, str param=None):
+        """An error answer; also for a head that could not be read."""
+        if self.state == X_IDLE:
+            self._begin_unread()
+        self.reply(status, code, message, param, 1 if status == 503 else 0, b"", close)
+
+    def _begin_unread(self):
+        cdef unsigned char minor = 1
+        self.head = b""
+        self.began_ns = now_ns()
+        self.state = X_READING
+        self.r.flags = 0
+        self.r.origin.len = 0
+        self.r.minor = minor
+        self.endpoint = self.status = 0
+        self.model = self.body = None
+        self.is_head = False
+        self.request_id = self.plane.new_request_id()
+        self.queue_wait_ns = self.sent_ns = self.bytes_in = self.bytes_out = 0
+
+    def refuse_body(self):
+        """The body, of unknown length, grows too long."""
+        self.reply(413, "body_too_large", f"body above {self.plane.max_body_bytes} bytes", None, 0, b"", True)
+
+    def answer_page(self, int status, bytes content_type=b"", bytes body=b"", bytes extra=b""):
+        """One of our own pages."""
+        self._answer(status, content_type, body, extra, False)
+        self.state = X_IDLE
+        self.down.next_request(self.closes)
+
+    cdef int reply(self, int status, str code, str message, str param, double retry_after_s, bytes extra,
+                   bint close) except -1:
+        """An error of the gateway's own, and the end of the request."""
+        cdef uint64_t now = now_ns()
+        cdef int outcome = OUTCOME_CLIENT_ERROR
+        cdef bytes lines = b"x-headrace-error: " + code.encode() + b"\r\n" + extra
+        if retry_after_s > 0:
+            lines += b"retry-after: %d\r\n" % max(<int64_t>(retry_after_s + 0.999), 1)
+        if status == 429 or status == 503:
+            outcome = OUTCOME_REJECTED
+        elif status == 504:
+            outcome = OUTCOME_TIMEOUT
+        elif status == 502:
+            outcome = OUTCOME_UPSTREAM_ERROR
+        self.plane.count(SERIES_REJECTED, reasons.REJECTED.index(code) if code in reasons.REJECTED else 0, 0, 0, 0)
+        self.closes = self.closes or close or self.plane.stopping
+        self._answer(status, b"application/json", replies.error_body(status, code, message, param), lines, self.closes)
+        self._end(outcome, status, now)
+        return self.down.next_request(self.closes)
+
+    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra, bint close) except -1:
+        cdef Buffer out = self.plane.out
+        out.add_bytes(replies.status_line(status))
+        if PyBytes_GET_SIZE(content_type):
+            out.add_bytes(b"content-type: " + content_type + b"\r\n")
+        if status != 204:
+            out.add_bytes(b"content-length: %d\r\n" % len(body))
+        out.add_bytes(b"x-request-id: " + self.request_id + b"\r\n" + extra)
+        if self.r.origin.len:
+            out.add_bytes(gate.cors_lines(self))
+        out.add_bytes(b"connection: close\r\n\r\n" if close or self.closes else b"\r\n")
+        if not self.is_head:
+            out.add_bytes(body)
+        return self.down.write(out.take())
+
+    # ---- the end
+
+    cdef void _drop_body(self):
+        """Nobody will need the body again."""
+        self.plane.block.self.buffered_bytes -= self.kept_bytes
+        self.kept_bytes = 0
+        self.body = None
+
+    cdef int _end(self, int outcome, int status, uint64_t now_ns) except -1:
+        """The only way out: books the request and leaves nothing behind."""
+        if self.state == X_IDLE:
+            return 0
+        self.state = X_IDLE
+        self.lease.end_cancelled(now_ns)  # does nothing where the lease has ended
+        self._let_go()
+        if self.kept_bytes:
+            self._drop_body()
+        booking.ended(self, outcome, status, now_ns)
+        if self.routed:
+            self.routed = False
+            self.plane.block.self.requests -= 1
+            if self.plane.queue_size:
+                self.plane.waiting_room.wake_soon()
+        self.head = self.body = self.held = None
+        self.holds = False
+        self.model = None
+        return 0

@@ -1,0 +1,95 @@
+"""Answers that the gateway makes itself: error bodies and the pages that no replica is asked for."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from headrace.errors import error_type
+from headrace.proxy import paths
+
+try:
+    VERSION = version("headrace")
+except PackageNotFoundError:
+    VERSION = "0"
+
+JSON = b"application/json"
+
+
+def error_body(status: int, code: str, message: str, param: str | None) -> bytes:
+    """An error as the OpenAI API spells it."""
+    fields = {"message": message, "type": error_type(status), "param": param, "code": code}
+    return orjson.dumps({"error": fields})
+
+
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_CUT = {
+    "upstream_error": "the replica broke off before the end",
+    "upstream_timeout": "the replica fell silent or took too long",
+}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer."""
+    return _STATUS_LINES[status]
+
+
+def error_event(code: str, endpoint: str) -> bytes:
+    """The last event of a stream that a replica left unfinished."""
+    fields = {"type": "upstream_error", "code": code, "message": _CUT[code]}
+    if endpoint == "messages":
+        return b"event: error\ndata: " + orjson.dumps({"type": "error", "error": fields}) + b"\n\n"
+    return b"data: " + orjson.dumps({"error": fields}) + b"\n\n"
+
+
+def own_page(exchange: Any, kind: int, path: bytes) -> None:
+    """Answer one of our own paths."""
+    plane = exchange.owner
+    if kind == paths.HEALTH:
+        exchange.answer_page(200, JSON, b'{"status":"ok"}')
+    elif kind == paths.READY:
+        _ready(exchange, plane)
+    elif kind == paths.VERSION:
+        exchange.answer_page(200, JSON, orjson.dumps({"version": VERSION}))
+    elif kind == paths.MODELS:
+        exchange.answer_page(200, JSON, orjson.dumps({"object": "list", "data": _cards(plane)}))
+    elif kind == paths.MODEL:
+        _one_model(exchange, plane, unquote_to_bytes(path[len(b"/v1/models/") :]))
+    elif plane.metrics_page is None:
+        exchange.refuse(404, "not_found", "no metrics page here")
+    else:
+        exchange.answer_page(200, *plane.metrics_page())
+
+
+def _ready(exchange: Any, plane: Any) -> None:
+    segment = plane.segment
+    if segment.draining or plane.stopping:
+        exchange.refuse(503, "draining", "the gateway is about to stop")
+    elif segment.serving == 0:
+        exchange.refuse(503, "no_replica", "no replica takes traffic")
+    else:
+        exchange.answer_page(200, JSON, b'{"status":"ready"}')
+
+
+def _cards(plane: Any) -> list[dict[str, Any]]:
+    """Entries of the models that a live replica serves, and of the aliases that mean one of them."""
+    live = {model.name: model for model in plane.snapshot.models if plane.is_live(model)}
+    cards = [{"object": "model", **model.card, "id": name} for name, model in live.items()]
+    for alias, name in plane.config.routing.model_aliases.items():
+        if name in live and alias not in live:
+            cards.append({"object": "model", **live[name].card, "id": alias})
+    return cards
+
+
+def _one_model(exchange: Any, plane: Any, name: bytes) -> None:
+    for card in _cards(plane):
+        if card["id"].encode() == name:
+            exchange.answer_page(200, JSON, orjson.dumps(card))
+            return
+    exchange.refuse(404, "model_not_found", "no live replica serves this model", param="model")

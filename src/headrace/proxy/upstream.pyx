@@ -1,0 +1,230 @@
+import asyncio
+import errno
+import logging
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp
+
+import httptools
+from httptools import HttpResponseParser
+
+from headrace.core.fleet cimport FAILURE_CONNECT_TIME, FAILURE_REFUSED, FAILURE_RESET, FAILURE_STALE
+from headrace.proxy.clock cimport now_ns
+from headrace.proxy.exchange cimport Exchange
+from headrace.proxy.head cimport *
+from headrace.proxy.pool cimport Pool
+from headrace.proxy.wheel cimport NEVER, Timed
+
+log = logging.getLogger("headrace.proxy")
+
+cdef enum:
+    MAX_HEAD_BYTES = 262144  # of a replica's response
+
+
+class _Silent:
+    """The parser judges heads; what they say is read from their bytes."""
+
+    __slots__ = ()
+
+
+SILENT = _Silent()
+
+
+cdef class Upstream(Timed):
+    def __init__(self, Pool pool):
+        self.pool = pool
+        self.phase = UP_CONNECTING
+        pool.open.add(self)
+
+    # ---- connecting
+
+    cdef void connect(self, uint64_t now_ns):
+        self.pool.plane.wheel.set(self, now_ns + self.pool.plane.connect_ns)
+        self.task = self.pool.plane.loop.create_task(self._connect())
+
+    async def _connect(self):
+        cdef int failure = FAILURE_REFUSED
+        pool = self.pool
+        try:
+            await pool.plane.loop.create_connection(
+                lambda: self, pool.host, pool.port, ssl=pool.tls,
+                server_hostname=pool.host if pool.tls else None,
+            )
+            return
+        except asyncio.CancelledError:
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                pool.plane.free_descriptors()
+        except Exception:
+            log.exception("connecting to a replica failed")
+        finally:
+            self.task = None
+        if self.phase == UP_CONNECTING:
+            self._broke(failure)
+
+    def connection_made(self, transport):
+        self.transport = transport
+        if self.phase != UP_CONNECTING or self.exchange is None:
+            self.phase = UP_CLOSED
+            transport.abort()
+            return
+        self.pool.plane.wheel.set(self, NEVER)
+        self.phase = UP_IDLE
+        self.exchange.on_connected(self)
+
+    cdef void on_due(self, uint64_t now_ns):
+        if self.phase == UP_CONNECTING:
+            self._broke(FAILURE_CONNECT_TIME)
+        elif self.phase == UP_IDLE:
+            self.close()
+
+    # ---- one exchange
+
+    cdef void send(self, Exchange exchange, bytes first, bytes second):
+        """Write a request; second may be empty."""
+        self.exchange = exchange
+        self.phase = UP_HEAD
+        self.transport.write(first)
+        if PyBytes_GET_SIZE(second):
+            self.transport.write(second)
+
+    cdef bint is_usable(self):
+        return (self.phase == UP_IDLE
+                and now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns
+                and not self.transport.is_closing())
+
+    cdef void release(self, uint64_t now_ns):
+        """The response is complete and the connection sound: it waits for the next request."""
+        self.exchange = None
+        self.phase = UP_IDLE
+        self.reused = True
+        if not self.parsing_body:
+            self.parser = None
+        self.resume()
+        self.idle_since_ns = now_ns
+        self.pool.plane.wheel.set(self, now_ns + self.pool.plane.upstream_idle_ns)
+        self.pool.give_back(self)
+
+    cdef void close(self):
+        """Close at once; for the replica that is the abort of whatever it was doing."""
+        if self.phase == UP_CLOSED:
+            return
+        self.phase = UP_CLOSED
+        self.exchange = None
+        self.held = None
+        self.pool.plane.wheel.forget(self)
+        self.pool.forget(self)
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    cdef void pause(self):
+        if not self.paused and self.phase != UP_CLOSED:
+            self.paused = True
+            self.transport.pause_reading()
+
+    cdef void resume(self):
+        if self.paused and self.phase != UP_CLOSED:
+            self.paused = False
+            self.transport.resume_reading()
+
+    cdef void _broke(self, int failure):
+        cdef Exchange exchange = self.exchange
+        self.close()
+        if exchange is not None:
+            exchange.on_broken(failure)
+
+    # ---- what arrives
+
+    def data_received(self, bytes data):
+        if self.phase == UP_BODY:
+            if self.parsing_body and not self._parses(data, PyBytes_GET_SIZE(data), True):
+                self.parsing_body = False
+            self.exchange.on_body(data, 0)
+        elif self.phase == UP_HEAD:
+            self._read_head(data)
+        else:
+            self.close()  # nobody asked for anything
+
+    def eof_received(self):
+        cdef Exchange exchange = self.exchange
+        if self.phase == UP_BODY and exchange is not None:
+            exchange.on_body_eof()
+        elif self.phase != UP_CLOSED:
+            self._broke(self._failure())
+        return False
+
+    def connection_lost(self, error):
+        cdef Exchange exchange = self.exchange
+        if self.phase == UP_CLOSED:
+            self.transport = None
+            return
+        if self.phase == UP_CONNECTING:
+            return
+        self._broke(self._failure())
+
+    def _failure(self):
+        return FAILURE_STALE if self.reused and self.phase == UP_HEAD and self.held is None else FAILURE_RESET
+
+    def pause_writing(self):
+        pass  # a request is kept whole: there is nothing to hold back
+
+    def resume_writing(self):
+        pass
+
+    cdef int _read_head(self, bytes data) except -1:
+        cdef const char *start
+        cdef size_t size
+        cdef char *end
+        if self.held is not None:
+            data = self.held + data
+            self.held = None
+        start = PyBytes_AS_STRING(data)
+        size = PyBytes_GET_SIZE(data)
+        end = <char *>memmem(start, size, b"\r\n\r\n", 4)
+        if end != NULL and end + 4 - start <= MAX_HEAD_BYTES:
+            return self._accept_head(data, end + 4 - start)
+        if end != NULL or size > MAX_HEAD_BYTES or memcmp(start, b"HTTP/1.", min(size, 7)) != 0:
+            self._broke(FAILURE_RESET)
+        else:
+            self.held = data
+        return 0
+
+    cdef int _accept_head(self, bytes data, size_t size) except -1:
+        """The head ends at size; what follows in data is body, or the next head after an interim one."""
+        cdef response_head a
+        cdef size_t total = PyBytes_GET_SIZE(data)
+        cdef Exchange exchange = self.exchange
+        cdef bint whole
+        if head_read_response(PyBytes_AS_STRING(data), size, &a) != 0 or a.status == 101:
+            self._broke(FAILURE_RESET)
+            return 0
+        if a.status < 200:
+            if not self._parses(data, size, False):
+                self._broke(FAILURE_RESET)
+            elif total > size:
+                self._read_head(data[size:])
+            return 0
+        self.parsing_body = a.content_length >= 0 and not exchange.is_head and a.status != 204 and a.status != 304
+        whole = self.parsing_body and <uint64_t>a.content_length >= total - size
+        if not self._parses(data, size, whole):
+            self._broke(FAILURE_RESET)
+            return 0
+        self.phase = UP_BODY
+        exchange.on_head(data, size, &a)
+        return 0
+
+    cdef bint _parses(self, bytes data, size_t size, bint whole):
+        """Let the parser judge the first size bytes, or all of them."""
+        if self.parser is None:
+            self.parser = HttpResponseParser(SILENT)
+        try:
+            self.parser.feed_data(data if whole else data[:size])
+            return True
+        except httptools.HttpParserError:
+            self.parser = None
+            return False
