@@ -31,12 +31,13 @@ def free_ports(count: int) -> int:
 
 
 class Mock:
-    """A running `headrace mock`; `urls` in the order of its ports."""
+    """A running `headrace mock`: the replicas' `urls`, and `dcgm_url` for GPUs and control."""
 
-    def __init__(self, process: subprocess.Popen[str], urls: list[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], urls: list[str], dcgm_url: str) -> None:
         self.process = process
         self.urls = urls
         self.url = urls[0]
+        self.dcgm_url = dcgm_url
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -45,13 +46,15 @@ class Mock:
 
 @contextlib.contextmanager
 def running_mock(*options: str, replicas: int = 1) -> Iterator[Mock]:
-    """`headrace mock` on free ports; killed at the end."""
-    port = free_ports(replicas)
+    """`headrace mock` on free ports, with a GPU page on the last one; killed at the end."""
+    port = free_ports(replicas + 1)
+    dcgm_port = port + replicas
     words = ["mock", "--replicas", str(replicas), "--port", str(port), *options]
+    words += ["--dcgm-port", str(dcgm_port)]
     command = [sys.executable, "-m", "headrace", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        yield Mock(process, _read_ready(process))
+        yield Mock(process, _read_ready(process), f"http://127.0.0.1:{dcgm_port}")
     finally:
         process.kill()
         process.wait()

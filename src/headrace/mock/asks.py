@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -39,7 +39,12 @@ class Ask:
     continuous_usage: bool = False
     logprobs: bool = False
     cache_salt: str = ""
-    seed: int = field(default=0)
+    seed: int = 0
+
+    @property
+    def cache_seed(self) -> int:
+        """What the first block's hash starts from: other salts share no cache."""
+        return xxhash.xxh64_intdigest(self.cache_salt.encode("utf-8", "surrogatepass"))
 
     @property
     def sequences(self) -> int:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
+from functools import partial
 
 import uvloop
 
-from headrace.mock.http import HttpProtocol
+from headrace.mock.api import Api
+from headrace.mock.exporter import Exporter
+from headrace.mock.faults import Control
+from headrace.mock.http import Handler, HttpProtocol
+from headrace.mock.options import Options
 from headrace.mock.presets import DEFAULT_PRESET, PRESETS
-from headrace.mock.replica import Options, Replica
+from headrace.mock.replica import Replica
 
 EXAMPLE = "headrace mock --replicas 3 --port 8100 --preset llama3-8b-h100 --speedup 10"
 
@@ -31,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"engine to imitate: {', '.join(sorted(PRESETS))} (default: {DEFAULT_PRESET})",
     )
     add("--speedup", type=_factor, default=1.0, metavar="X", help="run X times as fast")
+    add("--dcgm-port", type=int, metavar="P", help="serve a DCGM exporter's page here")
+    add("--noise", type=float, default=0.0, metavar="RATIO", help="of step times (default: 0)")
     add("--max-num-queued-reqs", type=int, default=0, metavar="N", help="refuse above N waiting")
     add("--api-key", help="key that clients must send")
     add("--enable-request-id-headers", action="store_true", help="echo x-request-id")
@@ -53,29 +61,36 @@ async def _serve(args: argparse.Namespace) -> int:
         preset=PRESETS[args.preset],
         speedup=args.speedup,
         seed=args.seed,
+        noise_ratio=args.noise,
         api_key=args.api_key,
         request_id_headers=args.enable_request_id_headers,
         max_queued=args.max_num_queued_reqs,
     )
-    replicas = [Replica(i, options) for i in range(args.replicas)]
+    fleet = [Replica(i, options, args.host, args.port + i) for i in range(args.replicas)]
+    control = Control(fleet)
     try:
-        for replica in replicas:
-            await listen(replica, args.host, args.port + replica.index)
+        for replica in fleet:
+            api = Api(replica, partial(control.handle, asked=replica))
+            replica.handler = api.handle
+            await replica.listen()
+        if args.dcgm_port:
+            exporter = Exporter(fleet, control.handle)
+            await listen(exporter.handle, args.host, args.dcgm_port)
     except OSError as error:
         print(f"headrace mock: {error}", file=sys.stderr)
         return 1
-    urls = [f"http://{args.host}:{args.port + r.index}" for r in replicas]
-    print(f"headrace mock ready: {' '.join(urls)}", file=sys.stderr, flush=True)
+    urls = " ".join(replica.url for replica in fleet)
+    print(f"headrace mock ready: {urls}", file=sys.stderr, flush=True)
+    gc.freeze()
     await stop.wait()
     return 0
 
 
-async def listen(replica: Replica, host: str, port: int) -> asyncio.Server:
-    """Open the replica's port."""
+async def listen(handler: Handler, host: str, port: int) -> None:
+    """Answer requests on a port until the process ends."""
+    connections: set[HttpProtocol] = set()
     loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: HttpProtocol(replica.handle, replica.connections), host, port, backlog=1024
-    )
+    await loop.create_server(lambda: HttpProtocol(handler, connections), host, port)
 
 
 def _positive(word: str) -> int:

@@ -117,6 +117,10 @@ class Reply:
             self._protocol.write(b"0\r\n\r\n")
         self._finish(close=not self._chunked)
 
+    def spare(self) -> None:
+        """Keep the connection while this request is open, even if its replica crashes."""
+        self._protocol.spared = True
+
     def gone(self) -> None:
         """The client left: stop writing and tell the producer."""
         if self.complete:
@@ -153,6 +157,7 @@ class HttpProtocol(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
         self._reply: Reply | None = None
+        self.spared = False
         self._idle: asyncio.TimerHandle | None = None
         self._reset_message()
 
@@ -238,6 +243,7 @@ class HttpProtocol(asyncio.Protocol):
     def answered(self, close: bool) -> None:
         """The current reply is complete: go on with the next request, or close."""
         self._reply = None
+        self.spared = False
         if close:
             self._waiting.clear()
             self.close()

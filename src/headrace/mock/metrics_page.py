@@ -54,14 +54,9 @@ class MetricsPage:
             self._add_family(family)
         self._template = "".join(self._lines)
 
-    def render(
-        self,
-        values: dict[str, float],
-        histograms: dict[str, Histogram],
-        http_requests: dict[tuple[str, str, str], int],
-    ) -> bytes:
+    def render(self, values: dict[str, float], histograms: dict[str, Histogram]) -> bytes:
         """The page. `values` by family name without `vllm:`, with `/label value` where the family
-        has a label of its own; what is missing is 0. `http_requests` by handler, method, class."""
+        has a label of its own; what is missing is 0."""
         filled = dict(values)
         for name, histogram in histograms.items():
             counts = histogram.cumulative()
@@ -70,8 +65,7 @@ class MetricsPage:
             filled[f"{name}#count"] = counts[-1]
             filled[f"{name}#sum"] = histogram.total
         get = filled.get
-        page = self._template % tuple([shown(get(slot, 0)) for slot in self._slots])
-        return (page + _http_requests(http_requests)).encode()
+        return (self._template % tuple([shown(get(slot, 0)) for slot in self._slots])).encode()
 
     def _add_family(self, family: Family) -> None:
         name, kind = family["name"], family["type"]
@@ -129,15 +123,3 @@ def _braces(labels: dict[str, str]) -> str:
 def _escape(value: str) -> str:
     plain = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return plain.replace("%", "%%")
-
-
-def _http_requests(counts: dict[tuple[str, str, str], int]) -> str:
-    name = "http_requests_total"
-    lines = [
-        f"# HELP {name} Total number of requests by method, status and handler.",
-        f"# TYPE {name} counter",
-    ]
-    for (handler, method, status), count in counts.items():
-        labels = {"handler": handler, "method": method, "status": status}
-        lines.append(f"{name}{_braces(labels)} {float(count)}")
-    return "\n".join(lines) + "\n"

@@ -30,6 +30,8 @@ class Preset:
     max_num_batched_tokens: int
     max_model_len: int
     source: str
+    gpus: int = 1
+    card: str = "NVIDIA H100 80GB HBM3"
 
 
 PRESETS = {
@@ -37,22 +39,77 @@ PRESETS = {
         6.5, 28.0, 25.0, 0.055, 384_000, 256, 8192, 8192, "Llama 3 8B, bf16, H100-SXM; study"
     ),
     "llama2-7b-a10": Preset(
-        24.0, 230.0, 100.0, 1.1, 13_600, 256, 2048, 4096, "Llama 2 7B, fp16, A10; study"
+        24.0,
+        230.0,
+        100.0,
+        1.1,
+        13_600,
+        256,
+        2048,
+        4096,
+        "Llama 2 7B, fp16, A10; study",
+        card="NVIDIA A10",
     ),
     "llama3-8b-l4": Preset(
-        34.5, 115.4, 72.0, 0.273, 180_560, 256, 2048, 8192, "Llama 3 8B, fp8, KV fp8, L4"
+        34.5,
+        115.4,
+        72.0,
+        0.273,
+        180_560,
+        256,
+        2048,
+        8192,
+        "Llama 3 8B, fp8, KV fp8, L4",
+        card="NVIDIA L4",
     ),
     "qwen-27b-int4-24gb": Preset(  # a dense Qwen of 27B: the shape of Qwen3 32B with 52 layers
-        19.3, 613.9, 500.1, 0.264, 27_728, 256, 2048, 16384, "Qwen 27B, int4, RTX4090"
+        19.3,
+        613.9,
+        500.1,
+        0.264,
+        27_728,
+        256,
+        2048,
+        16384,
+        "Qwen 27B, int4, RTX4090",
+        card="NVIDIA GeForce RTX 4090",
     ),
     "qwen3-32b-2xh100-tp2": Preset(
-        13.96, 66.7, 42.3, 0.0489, 331_856, 1024, 8192, 40960, "Qwen3 32B, bf16, 2 × H100-SXM"
+        13.96,
+        66.7,
+        42.3,
+        0.0489,
+        331_856,
+        1024,
+        8192,
+        40960,
+        "Qwen3 32B, bf16, 2 × H100-SXM",
+        gpus=2,
     ),
     "llama3-70b-8xh100-tp8": Preset(
-        8.78, 47.3, 27.6, 0.0153, 1_449_296, 1024, 8192, 8192, "Llama 3 70B, bf16, 8 × H100-SXM"
+        8.78,
+        47.3,
+        27.6,
+        0.0153,
+        1_449_296,
+        1024,
+        8192,
+        8192,
+        "Llama 3 70B, bf16, 8 × H100-SXM",
+        gpus=8,
     ),
     "deepseek-v3-8xh200-tp8": Preset(
-        21.0, 17.5, 15.2, 0.0183, 758_176, 1024, 8192, 131072, "DeepSeek-V3, fp8, 8 × H200"
+        21.0,
+        17.5,
+        15.2,
+        0.0183,
+        758_176,
+        1024,
+        8192,
+        131072,
+        "DeepSeek-V3, fp8, 8 × H200",
+        gpus=8,
+        card="NVIDIA H200",
     ),
 }
 DEFAULT_PRESET = "llama3-8b-h100"

@@ -1,211 +1,163 @@
-"""One fake vLLM: its routes, its state, and the requests it is working on."""
+"""One fake vLLM: its port, its engine, its life and death."""
 
 from __future__ import annotations
 
+import asyncio
+import enum
 import random
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-import orjson
-
-from headrace.mock import asks, embeddings, text
-from headrace.mock.api_errors import ApiError, bad_value, overloaded, unknown_model
-from headrace.mock.asks import Ask, Body
-from headrace.mock.dialects import Completions, Dialect, Usage
+from headrace.mock.api_errors import engine_dead
+from headrace.mock.asks import Ask
+from headrace.mock.block_hashes import block_hashes
+from headrace.mock.dialects import Dialect
+from headrace.mock.engine_driver import EngineDriver, Sequence
 from headrace.mock.generation import Generation
-from headrace.mock.http import Headers, HttpProtocol, Reply, Request
-from headrace.mock.metrics_page import CONTENT_TYPE, MetricsPage, new_histograms
-from headrace.mock.named_events import Messages, Responses
-from headrace.mock.pacer import Pacer
-from headrace.mock.presets import Preset
+from headrace.mock.hardware import Hardware
+from headrace.mock.http import Handler, Headers, HttpProtocol, Reply
+from headrace.mock.metrics_page import MetricsPage, new_histograms
+from headrace.mock.options import BLOCK_TOKENS, Options
+from headrace.mock.presets import engine_of
+from headrace.mock.text import words
 
-VERSION = "0.32.0"
-BLOCK_TOKENS = 16
 NATURAL_OUTPUT_TOKENS = (5.0, 0.6)  # log-normal: median 148 tokens where no limit is given
+DEAD_ENGINE_S = 0.05  # from the death of the engine to the end of the server, as seen in vLLM
+STOPPING_S = 0.3  # from SIGTERM to the end of the server
 
 
-@dataclass(slots=True)
-class Options:
-    """What all replicas of one mock have in common."""
+class State(enum.Enum):
+    """Where a replica is in its life."""
 
-    models: list[str]
-    preset: Preset
-    speedup: float = 1.0
-    seed: int = 0
-    api_key: str | None = None
-    request_id_headers: bool = False
-    max_queued: int = 0  # waiting requests above which new ones are refused; 0: no limit
-
-
-@dataclass(slots=True)
-class Route:
-    """What answers a path, for which methods."""
-
-    methods: tuple[str, ...]
-    handler: Callable[[Request, Reply], None]
-    needs_key: bool = field(default=False)
+    UP = "up"
+    STOPPING = "stopping"  # told to end: `/health` is still 200, new requests get 500
+    DEAD = "dead"  # the engine died, the server still answers: `/health` is 503
+    DOWN = "down"  # connections are refused
 
 
 class Replica:
-    """One engine behind one port."""
+    """One engine behind one port. `handler` answers its requests; `listen` opens the port."""
 
-    def __init__(self, index: int, options: Options) -> None:
+    def __init__(self, index: int, options: Options, host: str, port: int) -> None:
         self.index = index
         self.options = options
-        self.started_s = time.time()
-        self.pacer = Pacer(options.preset, options.speedup)
-        self.generations: set[Generation] = set()
+        self.host, self.port = host, port
+        self.hardware = Hardware(options.preset)
+        self.handler: Handler | None = None
         self.connections: set[HttpProtocol] = set()
+        self._listener: asyncio.Server | None = None
+        self._revival: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._restarts = -1
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        """What a new process starts with: empty cache, counters at zero, no faults."""
+        options = self.options
+        self._restarts += 1
+        self.state = State.DOWN
+        self.models = list(options.models)
+        self.max_queued = options.max_queued
+        self.refuse_after_head = False
+        self.refused = 0
+        self.started_s = time.time()
+        self.generations: set[Generation] = set()
         self.finished: Counter[str] = Counter()
-        self.http_requests: Counter[tuple[str, str, str]] = Counter()
-        self.histograms = new_histograms()
-        self._random = random.Random(f"{options.seed}/{index}")
-        self._page = MetricsPage(options.models[0], self.started_s, self._cache_config())
-        self._sequences: dict[Generation, list[object]] = {}
-        self._routes = self._route_table()
+        self.frozen_values: dict[str, float] | None = None
+        engine = engine_of(
+            options.preset,
+            seed=(options.seed << 32) + (self.index << 16) + self._restarts,
+            noise_ratio=options.noise_ratio,
+            block_tokens=BLOCK_TOKENS,
+            detailed=True,
+            speedup=options.speedup,
+        )
+        hottest = max(gpu.heat for gpu in self.hardware.gpus)
+        engine.set_heat(0, hottest, 1)  # a new process, but the same GPUs
+        self.driver = EngineDriver(engine, new_histograms())
+        self._page = MetricsPage(self.models[0], self.started_s, self._cache_config())
 
-    def _route_table(self) -> dict[str, Route]:
-        get, post = ("GET", "HEAD"), ("POST",)
-        generate = self._generate
-        return {
-            "/health": Route(get, self._empty),
-            "/ping": Route(("GET", "POST"), self._empty),
-            "/version": Route(get, lambda _, reply: send_json(reply, {"version": VERSION})),
-            "/load": Route(get, lambda _, reply: send_json(reply, {"server_load": 0})),
-            "/metrics": Route(get, self._metrics),
-            "/v1/models": Route(get, self._models, True),
-            "/v1/chat/completions": Route(post, generate(Dialect, asks.chat_ask), True),
-            "/v1/completions": Route(post, generate(Completions, asks.completion_ask), True),
-            "/v1/responses": Route(post, generate(Responses, asks.responses_ask), True),
-            "/v1/messages": Route(post, generate(Messages, asks.messages_ask), True),
-            "/v1/embeddings": Route(post, self._embeddings, True),
-            "/tokenize": Route(post, self._tokenize),
-            "/detokenize": Route(post, self._detokenize),
-        }
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
 
-    def handle(self, request: Request, reply: Reply) -> None:
-        """Answer one request; errors become vLLM's error bodies."""
-        route = self._routes.get(request.path)
-        try:
-            if route is None:
-                send_json(reply, {"detail": "Not Found"}, 404)
-            elif request.method not in route.methods:
-                allow = {"allow": ", ".join(route.methods)}
-                send_json(reply, {"detail": "Method Not Allowed"}, 405, allow)
-            elif route.needs_key and not self._authorized(request):
-                body = b'{"error":"Unauthorized"}'
-                reply.send(401, body, self.id_headers(request), vary=False)
-            else:
-                route.handler(request, reply)
-        except ApiError as error:
-            headers = self.id_headers(request) or {}
-            if error.status == 503:
-                headers["connection"] = "close"
-            reply.send(error.status, error.body(), headers, close=error.status == 503)
+    # requests
 
-    def id_headers(self, request: Request) -> Headers | None:
-        """`x-request-id`, if this mock echoes it."""
-        if not self.options.request_id_headers:
-            return None
-        return {"x-request-id": request.headers.get("x-request-id") or uuid.uuid4().hex}
+    def generate(
+        self, dialect: Dialect, reply: Reply, headers: Headers | None = None
+    ) -> Generation:
+        """Start answering; the head of a stream goes out at once."""
+        generation = Generation(self, dialect, reply, headers)
+        self.generations.add(generation)
+        ask, now_ns = dialect.ask, self.driver.now_ns()
+        for index in range(ask.sequences):
+            prompt = ask.prompts[index // ask.n]
+            output_tokens = self._output_tokens(ask, prompt.tokens)
+            data = prompt.data
+            if prompt.bytes_per_token == 4:  # the answer can be found again by the next turn
+                data += words(ask.seed + index, 0, output_tokens).encode()
+            block_bytes = BLOCK_TOKENS * prompt.bytes_per_token
+            sequence = Sequence(generation, index, prompt.tokens, output_tokens)
+            generation.sequences.append(sequence)
+            hashes = block_hashes(data, block_bytes, ask.cache_seed)
+            self.driver.submit(now_ns, sequence, hashes)
+        self.driver.arm()
+        return generation
 
     def abort(self, generation: Generation) -> None:
         """The client hung up: free what it had on the engine at once."""
         self.generations.discard(generation)
-        for sequence in self._sequences.pop(generation, ()):
-            self.pacer.abort(sequence)  # type: ignore[arg-type]
+        for sequence in generation.sequences:
+            self.driver.abort(sequence)
 
     def count_finish(self, reason: str) -> None:
         self.finished[reason] += 1
 
-    def _authorized(self, request: Request) -> bool:
-        key = self.options.api_key
-        return key is None or request.headers.get("authorization") == f"Bearer {key}"
-
-    def _generate(
-        self, dialect_class: type[Dialect], ask_of: Callable[[Body], Ask]
-    ) -> Callable[[Request, Reply], None]:
-        def start(request: Request, reply: Reply) -> None:
-            ask = ask_of(asks.parse_body(request))
-            self._check(ask, request)
-            self._start(dialect_class, ask, request, reply)
-
-        return start
-
-    def _check(self, ask: Ask, request: Request) -> None:
-        """Refuse what a real engine refuses before it answers anything."""
-        ask.model = self._served(ask.model)
-        rank = request.headers.get("x-data-parallel-rank", "0")
-        if rank != "0":
-            raise bad_value(f"data_parallel_rank {rank} is out of range [0, 1).", None)
-        limit = self.options.preset.max_model_len
-        if ask.output_tokens is not None and ask.output_tokens > limit:
-            said = (
-                f"max_tokens={ask.output_tokens} cannot be greater than max_model_len={limit}. "
-                "Please request fewer output tokens."
-            )
-            raise bad_value(said, "max_tokens", ask.output_tokens)
-        for prompt in ask.prompts:
-            if prompt.tokens > limit:
-                raise too_long(limit)
-        if self.options.max_queued and self.queue_depth() >= self.options.max_queued:
-            raise overloaded()
-
-    def queue_depth(self) -> int:
-        return 0
-
-    def _served(self, name: str) -> str:
-        if name and name not in self.options.models:
-            raise unknown_model(name, self.options.models)
-        return name or self.options.models[0]
-
-    def _start(
-        self, dialect_class: type[Dialect], ask: Ask, request: Request, reply: Reply
-    ) -> None:
-        given_id = request.headers.get("x-request-id")
-        usage = Usage(sum(prompt.tokens for prompt in ask.prompts))
-        dialect = dialect_class(ask, given_id or uuid.uuid4().hex[:16], usage)
-        generation = Generation(self, dialect, reply, self.id_headers(request))
-        self.generations.add(generation)
-        sequences: list[object] = []
-        self._sequences[generation] = sequences
-        for index in range(ask.sequences):
-            prompt = ask.prompts[index // ask.n]
-            sink = generation.token_sink(index)
-            tokens = self._output_tokens(ask, prompt.tokens)
-            sequences.append(self.pacer.submit(prompt.tokens, tokens, sink))
+    def queue_is_full(self) -> bool:
+        limit = self.max_queued
+        return bool(limit) and self.driver.engine.waiting_count >= limit
 
     def _output_tokens(self, ask: Ask, prompt_tokens: int) -> int:
-        room = max(1, self.options.preset.max_model_len - prompt_tokens)
+        preset = self.options.preset
+        room = min(preset.max_model_len, preset.kv_tokens - BLOCK_TOKENS) - prompt_tokens
         wanted = ask.output_tokens
         if wanted is None:
             wanted = int(random.Random(ask.seed).lognormvariate(*NATURAL_OUTPUT_TOKENS))
         return max(1, min(wanted, room))
 
-    def _empty(self, request: Request, reply: Reply) -> None:
-        reply.send(200)
+    # metrics
 
-    def _models(self, request: Request, reply: Reply) -> None:
-        now_s = int(time.time())
-        limit = self.options.preset.max_model_len
-        data = [model_card(m, self.options.models[0], now_s, limit) for m in self.options.models]
-        send_json(reply, {"object": "list", "data": data})
+    def page(self) -> bytes:
+        """The `/metrics` page."""
+        return self._page.render(self.values(), self.driver.histograms)
 
-    def _metrics(self, request: Request, reply: Reply) -> None:
-        page = self._page.render(self._values(), self.histograms, self.http_requests)
-        reply.send(200, page, content_type=CONTENT_TYPE)
-
-    def _values(self) -> dict[str, float]:
+    def values(self) -> dict[str, float]:
+        """Gauges and counters; a frozen engine goes on showing those of its last moment."""
+        if self.frozen_values is not None:
+            return self.frozen_values
+        engine = self.driver.engine
+        if self.state is not State.DEAD:
+            self.driver.catch_up()
+        hits, prompt = engine.prefix_hits_tokens, engine.prompt_tokens
         values: dict[str, float] = {
             "process_start_time_seconds": self.started_s,
-            "num_requests_running": len(self.pacer.running),
+            "process_cpu_seconds_total": time.process_time(),
+            "num_requests_running": engine.running_count,
+            "num_requests_waiting": engine.waiting_count,
+            "num_requests_waiting_by_reason/capacity": engine.waiting_count,
             "engine_sleep_state/awake": 1,
-            "prompt_tokens_total": self.pacer.prompt_tokens,
-            "prompt_tokens_by_source_total/local_compute": self.pacer.prompt_tokens,
-            "generation_tokens_total": self.pacer.generation_tokens,
+            "kv_cache_usage_perc": engine.kv_usage_ratio(self.driver.now_ns()),
+            "prefix_cache_queries_total": engine.prefix_queries_tokens,
+            "prefix_cache_hits_total": hits,
+            "num_preemptions_total": engine.preemptions,
+            "prompt_tokens_total": prompt,
+            "prompt_tokens_by_source_total/local_compute": prompt - hits,
+            "prompt_tokens_by_source_total/local_cache_hit": hits,
+            "prompt_tokens_cached_total": hits,
+            "prompt_tokens_cached_by_source_total/device": hits,
+            "generation_tokens_total": engine.generated_tokens,
+            "admission_rejections_total/max_num_queued_reqs": self.refused,
         }
         for reason, count in self.finished.items():
             values[f"request_success_total/{reason}"] = count
@@ -213,11 +165,10 @@ class Replica:
 
     def _cache_config(self) -> dict[str, str]:
         preset = self.options.preset
-        blocks = str(preset.kv_tokens // BLOCK_TOKENS)
         return {
             "block_size": str(BLOCK_TOKENS),
             "effective_attention_block_size": str(BLOCK_TOKENS),
-            "num_gpu_blocks": blocks,
+            "num_gpu_blocks": str(preset.kv_tokens // BLOCK_TOKENS),
             "num_gpu_blocks_override": "None",
             "kv_cache_size_tokens": str(preset.kv_tokens),
             "kv_cache_max_concurrency": str(preset.kv_tokens / preset.max_model_len),
@@ -225,68 +176,96 @@ class Replica:
             "user_specified_block_size": "False",
         }
 
-    def _embeddings(self, request: Request, reply: Reply) -> None:
-        body = asks.parse_body(request)
-        model = self._served(str(body.get("model") or ""))
-        send_json(reply, embeddings.answer(body, model))
+    # life and death
 
-    def _tokenize(self, request: Request, reply: Reply) -> None:
-        body = asks.parse_body(request)
-        self._served(str(body.get("model") or ""))
-        if "messages" in body:
-            data = asks.render_chat(asks.messages_of(body), "", body.get("tools"))
+    async def listen(self) -> None:
+        """Open the port; raises OSError if it is taken."""
+        handler = self.handler
+        assert handler is not None
+        self._listener = await self._loop.create_server(
+            lambda: HttpProtocol(handler, self.connections), self.host, self.port, backlog=1024
+        )
+        self.state = State.UP
+
+    def freeze(self) -> None:
+        """The engine hangs: the server answers, the numbers stand still, nothing is generated."""
+        self.frozen_values = self.values()
+        self.driver.engine.freeze(self.driver.now_ns())
+
+    def unfreeze(self) -> None:
+        self.frozen_values = None
+        self.driver.engine.unfreeze(self.driver.now_ns())
+        self.driver.arm()
+
+    def kill_engine(self, down_s: float | None = None) -> None:
+        """The engine process dies: open requests fail, the server ends a moment later."""
+        if self.state in (State.DEAD, State.DOWN):
+            return
+        self.frozen_values = self.values()
+        self.state = State.DEAD
+        self.driver.kill()
+        for generation in list(self.generations):
+            generation.fail(engine_dead())
+        self._loop.call_later(DEAD_ENGINE_S, self._if_same_life(lambda: self.crash(down_s)))
+
+    def stop(self, drain_s: float = 0.0, down_s: float | None = None) -> None:
+        """SIGTERM: end open requests now, or let them run for `drain_s` and take no new ones."""
+        if self.state is not State.UP:
+            return
+        self.state = State.STOPPING
+        if drain_s > 0:
+            deadline = self._loop.time() + drain_s
+            self._drain(deadline, down_s)
         else:
-            data = str(body.get("prompt", "")).encode("utf-8", "surrogatepass")
-        ids = text.encode(data)
-        strings = [text.decode([i]) for i in ids] if body.get("return_token_strs") else None
-        limit = self.options.preset.max_model_len
-        answer = {"count": len(ids), "max_model_len": limit, "tokens": ids}
-        send_json(reply, {**answer, "token_strs": strings})
+            self._end_all(down_s)
 
-    def _detokenize(self, request: Request, reply: Reply) -> None:
-        body = asks.parse_body(request)
-        ids = asks.messages_of(body, "tokens")
-        asks.ids_prompt(ids)
-        send_json(reply, {"prompt": text.decode(ids)})
+    def _drain(self, deadline: float, down_s: float | None) -> None:
+        if self.generations and self._loop.time() < deadline:
+            again = self._if_same_life(lambda: self._drain(deadline, down_s))
+            self._loop.call_later(0.05, again)
+        else:
+            self._end_all(down_s)
 
+    def _end_all(self, down_s: float | None) -> None:
+        for generation in list(self.generations):
+            for sequence in generation.sequences:
+                self.driver.abort(sequence)
+            generation.end_by_replica()
+        self._loop.call_later(STOPPING_S, self._if_same_life(lambda: self.crash(down_s)))
 
-def send_json(
-    reply: Reply, answer: object, status: int = 200, headers: Headers | None = None
-) -> None:
-    reply.send(status, orjson.dumps(answer), headers)
+    def crash(self, down_s: float | None = None) -> None:
+        """The whole process is gone: open streams are cut, connections refused, for `down_s`
+        seconds (None: until `restart`)."""
+        self.state = State.DOWN
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for generation in list(self.generations):
+            self.abort(generation)
+        for connection in list(self.connections):
+            if not connection.spared:
+                connection.close()
+        self.driver.kill()
+        if down_s is not None:
+            self._revival = self._loop.call_later(down_s, self._restart_soon)
 
+    async def restart(self) -> None:
+        """A new process on the same port, whatever became of the old one."""
+        self.crash()
+        if self._revival is not None:
+            self._revival.cancel()
+        await asyncio.sleep(0)  # the loop closes the old listener on its next turn
+        self._begin_life()
+        await self.listen()
 
-def too_long(limit: int) -> ApiError:
-    said = (
-        f"This model's maximum context length is {limit} tokens. However, your prompt contains "
-        f"at least {limit + 1} input tokens, which exceeds this limit even without any output "
-        "tokens. Please reduce the length of the input prompt."
-    )
-    return bad_value(said, "input_tokens", limit + 1)
+    def _restart_soon(self) -> None:
+        self._task = self._loop.create_task(self.restart())
 
+    def _if_same_life(self, action: Callable[[], None]) -> Callable[[], None]:
+        life = self._restarts
 
-def model_card(name: str, root: str, now_s: int, max_model_len: int) -> dict[str, object]:
-    permission = {
-        "id": f"modelperm-{uuid.uuid4().hex[:16]}",
-        "object": "model_permission",
-        "created": now_s,
-        "allow_create_engine": False,
-        "allow_sampling": True,
-        "allow_logprobs": True,
-        "allow_search_indices": False,
-        "allow_view": True,
-        "allow_fine_tuning": False,
-        "organization": "*",
-        "group": None,
-        "is_blocking": False,
-    }
-    return {
-        "id": name,
-        "object": "model",
-        "created": now_s,
-        "owned_by": "vllm",
-        "root": root,
-        "parent": None,
-        "max_model_len": max_model_len,
-        "permission": [permission],
-    }
+        def check() -> None:
+            if self._restarts == life and self.state is not State.DOWN:
+                action()
+
+        return check

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 BYTES_PER_TOKEN = 4
 _MARK = b"\x01"  # leading byte of an id: keeps zero bytes and the length of a short last token
 
-_ONSETS = ("al", "ber", "con", "der", "el", "for", "gal", "hin")
-_MIDDLES = ("a", "e", "i", "o")
-_ENDINGS = ("l", "n", "r", "s", "t", "m", "d", "k")
-WORDS = tuple(f" {a}{b}{c}" for a in _ONSETS for b in _MIDDLES for c in _ENDINGS)
+# A word is one token and four bytes too, so that an answer in the next turn's prompt falls into the
+# same cache blocks as when it was generated.
+_FIRST, _SECOND, _THIRD = "bdfglmst", "aeio", "klmnprst"
+WORDS = tuple(f" {a}{b}{c}" for a in _FIRST for b in _SECOND for c in _THIRD)
 STRIDE = 89  # odd, so that every word comes up before one repeats
 
 
@@ -35,4 +35,6 @@ def decode(ids: Sequence[int]) -> str:
 
 def words(seed: int, first: int, count: int) -> str:
     """Tokens `first` … `first + count - 1` of the answer that `seed` stands for."""
+    if count == 1:
+        return WORDS[(seed + first * STRIDE) & 255]
     return "".join([WORDS[(seed + i * STRIDE) & 255] for i in range(first, first + count)])
