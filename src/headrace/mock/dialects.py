@@ -1,8 +1,9 @@
 """How one generation is written in the OpenAI chat and completions APIs, as vLLM 0.32 does it.
 
 A dialect object belongs to one request. `opening` are the events before any token, `first` those
-that come with a choice's first token, `tokens` the events of some tokens of one choice (vLLM joins
-tokens that wait for the same write), `closing` what ends a good stream, `whole` the plain answer.
+that come with a choice's first token, `tokens` the event of some text of one choice (vLLM joins
+tokens that wait for the same write; `Generation` gives each its own event, so that events can be
+counted), `closing` what ends a good stream, `whole` the plain answer.
 """
 
 from __future__ import annotations

@@ -63,18 +63,21 @@ class Generation:
 
     def tokens(self, index: int, count: int, last: bool) -> None:
         """`count` new tokens of choice `index`; `last` if the sequence is complete."""
-        dialect = self._dialect
+        dialect, usage = self._dialect, self._dialect.usage
         before = self._said[index]
-        self._said[index] = before + count
+        after = self._said[index] = before + count
         reason = self._natural_reason() if last else None
         if dialect.ask.stream:
             # the role event still says the token count before this one
-            events = b"" if before else dialect.first(index)
-            dialect.usage.completion_tokens += count
-            said = text.words(dialect.ask.seed + index, before, count)
-            self._reply.event(events + dialect.tokens(index, said, reason))
+            events = [] if before else [dialect.first(index)]
+            seed = dialect.ask.seed + index
+            for place in range(before, after):
+                usage.completion_tokens += 1
+                ending = reason if place == after - 1 else None
+                events.append(dialect.tokens(index, text.words(seed, place, 1), ending))
+            self._reply.event(b"".join(events))
         else:
-            dialect.usage.completion_tokens += count
+            usage.completion_tokens += count
         if reason is not None:
             self._replica.count_finish(reason)
             self._choice_ended(index, reason)
