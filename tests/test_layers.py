@@ -38,7 +38,7 @@ ALLOWED |= {
     "check": PURE,
     "top": LIBRARY,
     "mock": LIBRARY,
-    "plan": PURE | {"mock", "sim"},
+    "plan": PURE | {"mock", "sim", "bench"},
     "sim": LIBRARY | {"mock", "bench"},
     "bench": PURE | {"mock", "sim"},
     "cli": {"errors"},

@@ -18,7 +18,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One card. Bandwidth in GB/s, compute in dense TFLOPS; 0 where the card lacks the type.
 
     `link` names the way to the other cards of its machine (see `links`), `resource` what Kubernetes
-    calls the card, `source` the sheet that the row was copied from.
+    calls the card, `node_label` what GPU feature discovery writes on its machines, `source` the
+    sheet that the row was copied from.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     ecc_in_memory: bool = False
     fp8_tflops: float = 0.0
     int8_tops: float = 0.0
+    node_label: str = ""
 
     @property
     def memory_bytes(self) -> int:

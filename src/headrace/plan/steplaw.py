@@ -19,6 +19,7 @@ from headrace.plan.roofline import (
     Efficiency,
     Machine,
     all_reduce_s,
+    attention_flops,
     compute_s,
     crossover_batch,
     flops_per_token,
@@ -87,13 +88,16 @@ def step_law(
     kv_dtype: str = "bf16",
     *,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
+    prompt_tokens: float = 0,
     machine: Machine | None = None,
     efficiency: Efficiency = DEFAULT_EFFICIENCY,
     utilization: float | None = None,
 ) -> StepLaw:
     """The law of one replica of `model` on `tp` × `pp` cards.
 
-    `kv_capacity_tokens` is 0 when the weights do not fit. `machine` replaces the card's own links.
+    `kv_capacity_tokens` is 0 when the weights do not fit. Prompts of `prompt_tokens` put their
+    share of quadratic attention into the cost of a prefill token. `machine` replaces the card's
+    own links.
     """
     machine = machine or machine_of(gpu, Split(tp, pp))
     split = machine.split
@@ -108,7 +112,9 @@ def step_law(
     )
     return StepLaw(
         base_s=_base_s(model, machine, weights_dtype, efficiency),
-        per_prefill_token_s=_per_prefill_token_s(model, machine, weights_dtype, efficiency),
+        per_prefill_token_s=_per_prefill_token_s(
+            model, machine, weights_dtype, efficiency, prompt_tokens
+        ),
         per_sequence_s=_per_sequence_s(model, machine, weights_dtype, efficiency),
         per_context_token_s=kv_read_s(model, machine, kv_dtype, context_tokens, efficiency)
         / context_tokens
@@ -126,9 +132,12 @@ def _base_s(model: Model, machine: Machine, dtype: str, efficiency: Efficiency) 
 
 
 def _per_prefill_token_s(
-    model: Model, machine: Machine, dtype: str, efficiency: Efficiency
+    model: Model, machine: Machine, dtype: str, efficiency: Efficiency, prompt_tokens: float
 ) -> float:
-    math_s = compute_s(machine, flops_per_token(model), dtype, efficiency)
+    flops = flops_per_token(model)
+    if prompt_tokens >= 1:
+        flops += attention_flops(model, prompt_tokens) / prompt_tokens
+    math_s = compute_s(machine, flops, dtype, efficiency)
     many = 1024.0  # a slope: the latency of the calls belongs to the base
     talk_s = (all_reduce_s(model, machine, many) - all_reduce_s(model, machine, 0)) / many
     bubble = pipeline_bubble_ratio(machine.split.pp, _PIPELINE_MICROBATCHES)

@@ -1,0 +1,73 @@
+"""Why an SLO cannot be kept: which term of the sum breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.plan.memory import Split
+from headrace.plan.names import PlanError
+from headrace.plan.queueing import Slo, Traffic, latency_at
+from headrace.plan.steplaw import StepLaw
+
+# A rate at which nobody meets anybody.
+_LONELY_PER_S = 1e-6
+
+
+class NoSplit(PlanError):
+    """The cards asked for cannot hold one replica."""
+
+
+class SloImpossible(PlanError):
+    """No number of replicas keeps the SLO; the message names the term that breaks it."""
+
+
+def impossible(
+    slo: Slo, traffic: Traffic, tried: Sequence[tuple[Split, StepLaw, float]]
+) -> SloImpossible:
+    """The error for an SLO that none of the splits keeps even for a lone request.
+
+    `tried` has the split, its law, and the seconds of one mean prompt's prefill.
+    """
+    best = min(tried, key=lambda t: t[1].step_s(traffic.uncached_tokens, 1))
+    split, law, _ = best
+    lonely = latency_at(law, traffic.at(_LONELY_PER_S), slo.percentile)
+    cards = f"{split.gpus} cards (tp {split.tp}, pp {split.pp})"
+    if lonely is None:
+        return SloImpossible(
+            f"not one request of {traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} tokens "
+            f"fits the KV cache of {law.kv_capacity_tokens} tokens on {cards}"
+        )
+    if slo.tpot_s is not None and lonely.tpot_s > slo.tpot_s:
+        return SloImpossible(_tpot_reason(slo.tpot_s, lonely.tpot_s, law, traffic, cards))
+    if slo.ttft_s is not None and lonely.ttft_s > slo.ttft_s:
+        return SloImpossible(_ttft_reason(slo.ttft_s, lonely.ttft_s, law, traffic, cards))
+    return SloImpossible(f"TTFT and TPOT cannot be kept together at any rate on {cards}")
+
+
+def _tpot_reason(wanted: float, had: float, law: StepLaw, traffic: Traffic, cards: str) -> str:
+    parts = {
+        "reading the weights, communication and overhead of one step": law.base_s,
+        f"reading the KV cache of {traffic.context_tokens:.0f} tokens": (
+            law.per_context_token_s * traffic.context_tokens
+        ),
+        "one more sequence": law.per_sequence_s,
+    }
+    return _worst("--slo-tpot", wanted, had, parts, cards)
+
+
+def _ttft_reason(wanted: float, had: float, law: StepLaw, traffic: Traffic, cards: str) -> str:
+    parts = {
+        f"prefill of {traffic.uncached_tokens:.0f} tokens": (
+            law.per_prefill_token_s * traffic.uncached_tokens
+        ),
+        "the step under way and the fixed part of one's own": 2 * law.base_s,
+    }
+    return _worst("--slo-ttft", wanted, had, parts, cards)
+
+
+def _worst(flag: str, wanted: float, had: float, parts: dict[str, float], cards: str) -> str:
+    name, seconds = max(parts.items(), key=lambda item: item[1])
+    return (
+        f"{flag} {wanted:g} s cannot be kept even for a lone request: "
+        f"{had * 1e3:.1f} ms on {cards}, of which {name}: {seconds * 1e3:.1f} ms"
+    )

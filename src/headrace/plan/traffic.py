@@ -1,0 +1,79 @@
+"""Traffic from a trace or a log: how many requests, how long, how much of them seen before.
+
+The forms are those of `headrace.bench.traces`: Mooncake jsonl, Azure csv, our own access log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+
+from headrace.bench.traces import TraceError, read
+from headrace.bench.workload import Request
+from headrace.plan.names import PlanError
+from headrace.plan.queueing import Traffic
+
+# Windows of this length are compared; the fleet is planned for all but the busiest 5 % of them.
+WINDOW_S = 60.0
+_BUSY_PERCENTILE = 0.95
+
+
+def read_traffic(path: Path) -> Traffic:
+    """Rate, lengths and prefix hits of the requests in a file.
+
+    Raises PlanError for a file that cannot be read, is of unknown form, has a bad line (by its
+    number), or holds no requests.
+    """
+    try:
+        requests = list(read(path))
+    except (TraceError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path}: {error}", param="trace") from error
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}", param="trace") from error
+    if not requests:
+        raise PlanError(f"{path}: no requests in it", param="trace")
+    return traffic_of(requests)
+
+
+def traffic_of(requests: Sequence[Request]) -> Traffic:
+    """The figures of these requests, the rate being that of a busy minute."""
+    inputs = [max(1, request.job.prompt_tokens) for request in requests]
+    outputs = [max(1, request.job.output_tokens) for request in requests]
+    return Traffic(
+        rate_per_s=busy_rate_per_s([request.at_s for request in requests]),
+        input_tokens=fmean(inputs),
+        output_tokens=fmean(outputs),
+        input_cv=pstdev(inputs) / fmean(inputs),
+        output_cv=pstdev(outputs) / fmean(outputs),
+        hit_ratio=hit_ratio(requests),
+    )
+
+
+def hit_ratio(requests: Sequence[Request]) -> float:
+    """Share of prompt tokens that an earlier prompt began with: hits of an endless cache."""
+    seen: set[int] = set()
+    hits = total = 0
+    for request in requests:
+        prompt = request.job.prompt
+        for segment in prompt:
+            if segment.key not in seen:
+                break
+            hits += segment.tokens
+        seen.update(segment.key for segment in prompt)
+        total += request.job.prompt_tokens
+    return hits / total if total else 0.0
+
+
+def busy_rate_per_s(times_s: Sequence[float]) -> float:
+    """The 95th percentile of the rates of all whole minutes; the mean of a shorter trace."""
+    first, last = min(times_s), max(times_s)
+    span_s = last - first
+    windows = int(span_s // WINDOW_S)
+    if windows < 2:
+        return len(times_s) / span_s if span_s > 0 else 0.0
+    counts = Counter(int((t - first) // WINDOW_S) for t in times_s)
+    rates = sorted(counts[n] / WINDOW_S for n in range(windows))
+    return rates[math.ceil(_BUSY_PERCENTILE * windows) - 1]
