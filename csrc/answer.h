@@ -30,21 +30,26 @@ enum answer_kind {
     ANSWER_ERROR,    /* error */
 };
 
-/* Over all documents: usage (the last figure wins), finishes (choices that ended), aborted (one of
- * them by "abort"). Of the current document: content (text, a role, a call, a finish), has_choices
- * (the key), has_choice (an element), has_usage, error (an error that is not null), error_code (a
- * number, or a string of digits; 0: none), error_text (the code or, without one, the type as a
- * string; its first bytes, not yet safe to print), kind. */
 struct answer {
-    struct answer_usage usage;
-    uint32_t finishes;
-    unsigned char aborted;
+    /* over all documents */
+    struct answer_usage usage; /* the last figures */
+    uint32_t finishes;         /* choices that ended */
+    unsigned char aborted;     /* one of them by "abort" */
 
-    unsigned char content, has_choices, has_choice, has_usage, error, kind;
+    /* of the current document */
+    unsigned char content;     /* text, a role, a call, reasoning or a finish */
+    unsigned char has_choices; /* the key */
+    unsigned char has_choice;  /* an element */
+    unsigned char has_usage;   /* a figure */
+    unsigned char error;       /* an error that is not null */
+    unsigned char kind;        /* enum answer_kind */
+    unsigned char going_away;  /* the error says that the engine shuts down */
+    int32_t error_code;        /* a number or a string of digits; 0: none */
     unsigned char error_text_bytes;
-    int32_t error_code;
-    char error_text[ANSWER_TOKEN_BYTES];
+    char error_text[ANSWER_TOKEN_BYTES]; /* its code or else type as a string, cut; not safe to
+                                            print */
 
+    /* the tokenizer's */
     unsigned char state, escape, escaped, key, depth;
     unsigned char contexts[ANSWER_MAX_DEPTH];
     unsigned char token_bytes;
@@ -65,7 +70,7 @@ enum answer_kind answer_kind_of(const char *name, size_t len);
 /* 1 if the current document is an error: a named one, or an error without choices. */
 int answer_is_error(const struct answer *a);
 
-/* 1 if that error means load, not sickness: code 503 or 429, or a type that says so. */
+/* 1 if that error means load, not sickness: code 503 or 429, or a text that says so. */
 int answer_is_refusal(const struct answer *a);
 
 #endif

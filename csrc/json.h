@@ -45,6 +45,12 @@ int json_read_string(struct json *j, struct json_string *out, struct text *t);
  * text. 0 or -1. */
 int json_skip(struct json *j, struct text *t);
 
+/* Passes over a value that is known to be valid, which takes only a look at quotes and brackets. */
+void json_skip_valid(struct json *j);
+
+/* The first quote or backslash from p on, or end. */
+const unsigned char *json_end_of_run(const unsigned char *p, const unsigned char *end);
+
 /* Enters the container at p (which must be a bracket): 1 at its first member, 0 if it is empty and
  * closed again, -1. */
 int json_enter(struct json *j);

@@ -32,6 +32,13 @@ static inline lanes lanes_load_tail(const unsigned char *p, size_t len)
     return lanes_load(bytes);
 }
 
+/* At most 16 bytes of [p, end), zeros behind them. */
+static inline lanes lanes_load_within(const unsigned char *p, const unsigned char *end)
+{
+    size_t len = (size_t)(end - p);
+    return len >= LANES ? lanes_load(p) : lanes_load_tail(p, len);
+}
+
 /* Index of the first true lane of a mask, 16 if there is none. */
 static inline int lanes_first(lanes mask)
 {

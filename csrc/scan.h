@@ -7,7 +7,7 @@
 #ifndef HEADRACE_SCAN_H
 #define HEADRACE_SCAN_H
 
-#include "json.h"
+#include "blocks.h"
 
 /* Fields of the top-level object, except SCAN_INCLUDE_USAGE, which stands in stream_options. From
  * SCAN_INSTRUCTIONS on they carry the prompt, in the order in which it is hashed. */
@@ -52,19 +52,17 @@ struct scan_field {
     unsigned char escaped;
 };
 
-/* Filled by scan_body, valid while the body's bytes are.
- * object_start, object_end: offset after the outer '{' and of the outer '}' (where a member may be
- * added). messages, prompts: turns of a chat or items of an input; sequences of a batch, at
- * least 1. images, audios, videos: parts of that kind; their URLs and data are no text. token_ids:
- * numbers in prompt arrays. counts: the prompt's decoded text, tools and roles included. n,
- * max_tokens, priority: the request's values; -1, -1, 0 when absent or no integers; of several
- * limits the one that vLLM would take (max_completion_tokens before max_tokens). */
+/* Filled by scan_body; the offsets are good while the body's bytes are. */
 struct scan {
     struct scan_field field[SCAN_FIELDS];
-    size_t object_start, object_end;
-    uint32_t messages, prompts, images, audios, videos, token_ids;
-    struct text_counts counts;
-    int64_t n, max_tokens, priority;
+    size_t object_start, object_end; /* after the outer '{' and of the outer '}' */
+    uint32_t messages;               /* turns of a chat or objects in an input */
+    uint32_t prompts;                /* sequences of a batch, at least 1 */
+    uint32_t images, audios, videos; /* parts; their URLs and data are no text */
+    uint32_t token_ids;              /* numbers in prompt arrays */
+    struct text_counts counts;       /* of the prompt's decoded text, roles and tools included */
+    int64_t n, max_tokens;           /* -1: absent or no integer; the limit that vLLM would take */
+    int64_t priority;                /* 0: absent or no integer */
 };
 _Static_assert(sizeof(struct scan) <= 1024, "a scan is small enough to live in every request");
 
@@ -76,7 +74,7 @@ int scan_body(const char *body, size_t len, struct scan *out);
  * surrogate or more than cap bytes. */
 ptrdiff_t scan_decode(const char *body, const struct scan_field *field, char *out, size_t cap);
 
-#define SCAN_BLOCK_BYTES 256
+#define SCAN_BLOCK_BYTES BLOCK_BYTES
 #define SCAN_MAX_BLOCKS 512
 
 /* Chained hashes of the prompt's full blocks: keys[i] proves everything up to block i. At most

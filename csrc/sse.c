@@ -46,6 +46,7 @@ static void note_error(struct sse *s)
     s->error_text_bytes = a->error_text_bytes;
     memcpy(s->error_text, a->error_text, a->error_text_bytes);
     s->refused = (unsigned char)answer_is_refusal(a);
+    s->going_away = a->going_away;
 }
 
 static void note_event(struct sse *s, unsigned char class)

@@ -18,30 +18,29 @@ enum sse_class {
     SSE_END = 32, /* [DONE], message_stop, response.completed / incomplete / failed */
 };
 
-/* Offsets count from the stream's first byte; [event_start, position) is an event that has not
- * ended. events, content_events: completed ones so far. seen: classes of all of them. last_*: the
- * last completed event, its end behind the empty line. head_end, head_class: the first event that
- * is neither comment nor preamble; 0 until it is complete. usage_start, usage_end: the last
- * usage-only event; 0, 0 if there was none. error_code, error_text, refused: of the first error
- * event (see answer.h); 0 if it has no number. answer.usage, answer.finishes, answer.aborted hold
- * for the whole stream. */
+/* Offsets count from the stream's first byte. */
 struct sse {
-    uint64_t position, event_start;
-    uint64_t events, content_events;
-    uint64_t last_start, last_end;
-    uint64_t head_end;
-    uint64_t usage_start, usage_end;
-    unsigned char seen, last_class, head_class, refused;
-    unsigned char error_text_bytes;
+    uint64_t position, event_start;  /* between them lies an event that has not ended */
+    uint64_t events, content_events; /* completed so far */
+    uint64_t last_start, last_end;   /* of the last completed event, with its empty line */
+    uint64_t head_end; /* of the first that is neither comment nor preamble; 0: none */
+    uint64_t usage_start, usage_end; /* of the last usage-only event; 0, 0: none */
+    unsigned char seen;              /* classes of all completed events */
+    unsigned char last_class, head_class;
+
+    /* of the first error event, as in struct answer */
+    unsigned char refused, going_away, error_text_bytes;
     int32_t error_code;
     char error_text[ANSWER_TOKEN_BYTES];
 
+    struct answer answer; /* usage, finishes and aborted hold for the whole stream */
+
+    /* the line and event at hand */
     unsigned char field, after_colon, after_return, has_data, has_lines, line_has_bytes;
     unsigned char text_bytes, name_bytes, mark_bytes;
-    char text[8];
-    char name[SSE_NAME_BYTES];
-    char mark[8];
-    struct answer answer;
+    char text[8];              /* the field's name */
+    char name[SSE_NAME_BYTES]; /* of the event */
+    char mark[8];              /* the data's first bytes */
 };
 _Static_assert(sizeof(struct sse) <= 512, "an idle stream is small");
 

@@ -78,8 +78,7 @@ const unsigned char *text_plain(struct text *t, const unsigned char *p, const un
     unsigned steps = t->steps;
     signed char last = t->last;
     for (;;) {
-        size_t left = (size_t)(end - p);
-        lanes v = left >= LANES ? lanes_load(p) : lanes_load_tail(p, left);
+        lanes v = lanes_load_within(p, end);
         int n = lanes_first(lanes_special(v));
         if (++steps == MAX_STEPS) {
             t->sums = sums;

@@ -39,21 +39,59 @@ def test_open_loop_keeps_its_rate(replica_ports):
     assert 300 < result["completed"] < 500
 
 
-def test_an_answer_with_one_wrong_byte_is_no_success():
+REQUEST = {"stream": True, "events": 10, "connections": 1, "requests": 1, "body_bytes": 256}
+
+
+@pytest.fixture(scope="module")
+def good_answer(replica_ports):
+    """The bytes of one streamed answer, as the fake replica sends them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with loadgen.running(port, core=CORE, **REQUEST):
+            client, _ = listener.accept()
+            with client, socket.create_connection(("127.0.0.1", replica_ports[0])) as replica:
+                replica.sendall(client.recv(65536))
+                received = b""
+                while not received.endswith(b"0\r\n\r\n"):
+                    received += replica.recv(65536)
+    return received
+
+
+def scripted(pieces):
+    """Answer one request with the pieces and close; what the generator says of it."""
     loadgen.build()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=_answer_wrongly, args=(listener,), daemon=True)
-        thread.start()
-        with pytest.raises(loadgen.LoadError, match="bad_body"):
-            loadgen.generate(listener.getsockname()[1], core=CORE, connections=1, requests=1)
+        threading.Thread(target=_serve, args=(listener, pieces), daemon=True).start()
+        port = listener.getsockname()[1]
+        return loadgen.generate(port, core=CORE, **REQUEST, seconds=1)
 
 
-def _answer_wrongly(listener):
+def _serve(listener, pieces):
     connection, _ = listener.accept()
     with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong")
-        connection.recv(65536)
+        for piece in pieces:
+            connection.sendall(piece)
+
+
+def test_an_answer_in_single_bytes_is_still_one_answer(good_answer):
+    result = scripted([good_answer[i : i + 1] for i in range(len(good_answer))])
+    assert (result["completed"], result["events"]) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "change, kind",
+    [
+        (lambda answer: answer.replace(b"number 00004", b"number 00005"), "bad_body"),
+        (lambda answer: answer[:-200], "cut"),
+        (lambda answer: answer.replace(b"\r\ndata", b"zz\r\ndata", 1), "broken"),
+        (lambda answer: answer.replace(b"200 OK", b"503 No"), "bad_status"),
+    ],
+)
+def test_an_answer_that_differs_is_no_success(good_answer, change, kind):
+    with pytest.raises(loadgen.LoadError, match=kind):
+        scripted([change(good_answer)])
 
 
 def test_cpu_of_a_tree_includes_its_children():

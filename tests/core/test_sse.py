@@ -392,3 +392,13 @@ def test_a_full_engine_refuses_before_any_content():
     stream = observe(captured_body("vllm-0.32.0-overload-stream-200-error-event.http"))
     assert stream.head[1] == {"error"}
     assert stream.error == (503, b"Service Unavailable", True)
+
+
+def test_an_engine_that_shuts_down_says_so():
+    plain = PlainAnswer()
+    plain.feed(captured_body("vllm-0.32.0-draining-500-new-request.http"))
+    assert plain.going_away and plain.error == (500, b"InternalServerError", False)
+    assert not PlainAnswer().going_away
+    stream = observe(event({"error": {"message": "cannot schedule new futures after shutdown"}}))
+    assert stream.going_away
+    assert not observe(event({"error": {"message": "something else"}})).going_away

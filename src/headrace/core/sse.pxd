@@ -12,7 +12,7 @@ cdef extern from "answer.h" nogil:
         uint32_t finishes
         unsigned char aborted
         unsigned char content, has_choices, has_choice, has_usage, error, kind
-        unsigned char error_text_bytes
+        unsigned char going_away, error_text_bytes
         int32_t error_code
         char *error_text
 
@@ -38,7 +38,7 @@ cdef extern from "sse.h" nogil:
         uint64_t last_start, last_end
         uint64_t head_end
         uint64_t usage_start, usage_end
-        unsigned char seen, last_class, head_class, refused
+        unsigned char seen, last_class, head_class, refused, going_away
         unsigned char error_text_bytes
         int32_t error_code
         char *error_text

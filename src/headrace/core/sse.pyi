@@ -42,6 +42,9 @@ class EventStream:
     def error(self) -> tuple[int, bytes, bool]:
         """Code (0: none) and text of the first error event, and whether it refused for load."""
     @property
+    def going_away(self) -> bool:
+        """Whether an error says that the engine is shutting down."""
+    @property
     def finishes(self) -> int:
         """Choices that ended."""
     @property
@@ -64,6 +67,9 @@ class PlainAnswer:
     @property
     def error(self) -> tuple[int, bytes, bool]:
         """Code (0: none) and text of the error, and whether it refused for load."""
+    @property
+    def going_away(self) -> bool:
+        """Whether an error says that the engine is shutting down."""
     @property
     def finishes(self) -> int:
         """Choices that ended."""

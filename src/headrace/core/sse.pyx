@@ -70,6 +70,10 @@ cdef class EventStream:
             self.s.error_code, self.s.error_text[:self.s.error_text_bytes], bool(self.s.refused))
 
     @property
+    def going_away(self):
+        return bool(self.s.going_away)
+
+    @property
     def finishes(self):
         return self.s.answer.finishes
 
@@ -98,6 +102,10 @@ cdef class PlainAnswer:
         return (
             self.a.error_code, self.a.error_text[:self.a.error_text_bytes],
             answer_is_refusal(&self.a))
+
+    @property
+    def going_away(self):
+        return bool(self.a.going_away)
 
     @property
     def finishes(self):
