@@ -3,6 +3,7 @@ import os
 from libc.math cimport NAN
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
+from posix.unistd cimport close
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from headrace.core.fleet cimport *
@@ -29,7 +30,7 @@ cdef class Segment:
         if self.base is not NULL:
             munmap(self.base, self.bytes)
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
 
     @staticmethod
     def create(int processes, uint64_t prefix_bytes):
@@ -196,6 +197,40 @@ cdef class Segment:
             "failed_ns": failed_ns, "fail_streak": streak, "failures": dict(zip(FAILURE_NAMES, failures)),
             "completed_tokens": tokens,
         }
+
+    def evidence(self, int slot):
+        """What health judges a replica by, summed over the processes (counters: and the archive): succeeded, failed,
+        refused, going away, fail streak, requests, seqs, decoding, progress_ns, busy_since_ns, pending_s, slow_w, slow_wx."""
+        cdef cell *c
+        cdef uint32_t p
+        cdef int i
+        cdef uint64_t succeeded = 0, failed = 0, refused = 0, leaving = 0, streak = 0, progress = 0, busy = 0, since
+        cdef int64_t requests = 0, seqs = 0, decoding = 0
+        cdef double pending_s = 0, slow_w = 0, slow_wx = 0
+        self._slot(slot)
+        for p in range(self.base.processes + 1):
+            c = &fleet_block(self.base, p).cells[slot]
+            succeeded += atom_u64(&c.succeeded)
+            refused += atom_u64(&c.failures[FAILURE_REFUSED]) + atom_u64(&c.failures[FAILURE_CONNECT_TIME])
+            leaving += atom_u64(&c.failures[FAILURE_GOING_AWAY])
+            for i in range(FAILURES):
+                if i != FAILURE_STALE and i != FAILURE_OVERLOADED and i != FAILURE_GOING_AWAY:
+                    failed += atom_u64(&c.failures[i])
+            if p == self.base.processes:
+                break
+            if atom_i32(&c.requests) > 0:
+                since = atom_u64(&c.busy_since_ns)
+                busy = since if busy == 0 or since < busy else busy
+            streak += atom_u32(&c.fail_streak)
+            progress = max(progress, atom_u64(&c.progress_ns))
+            requests += atom_i32(&c.requests)
+            seqs += atom_i32(&c.seqs)
+            decoding += atom_i32(&c.decoding)
+            pending_s += atom_f64(&c.pending_s)
+            slow_w += atom_f64(&c.slow_w)
+            slow_wx += atom_f64(&c.slow_wx)
+        return (succeeded, failed, refused, leaving, streak, requests, seqs, decoding, progress, busy, pending_s,
+                slow_w, slow_wx)
 
     # ---- processes
 
