@@ -1,0 +1,61 @@
+"""Runs the sources that the configuration names, one task each, and merges what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from headrace.config import Config, ReplicaConfig
+from headrace.control.discovery import dns, file
+from headrace.control.discovery.merge import CONFIG, DNS, FILE, Wanted
+
+Publish = Callable[[Sequence[ReplicaConfig]], None]
+Follow = Callable[[Publish], Coroutine[Any, Any, None]]
+
+
+class Sources:
+    """The wanted replicas of all sources; `on_change` is called when the merged list may differ."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self.wanted = Wanted()
+        self._on_change = on_change
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._entries: dict[str, object] = {}  # the settings that each task was started with
+
+    def configure(self, config: Config) -> None:
+        """Take a configuration: its own list at once, its sources as they answer."""
+        self.wanted.pardon_all()
+        self.wanted.set_list(CONFIG, config.replicas)
+        follows: dict[str, tuple[object, Follow]] = {}
+        path = config.discovery.file.path
+        if path is not None:
+            follows[FILE] = (path, lambda publish: file.follow(path, publish))
+        for entry in config.discovery.dns:
+            name = f"{DNS}:{entry.name}:{entry.port or ''}"
+            follows[name] = (entry, lambda publish, entry=entry: dns.follow(entry, publish))  # type: ignore[misc]
+        self._restart(follows)
+
+    def _restart(self, follows: dict[str, tuple[object, Follow]]) -> None:
+        """Start what is new, stop what is gone, and leave alone what has not changed."""
+        for name in list(self._tasks):
+            if name not in follows or follows[name][0] != self._entries[name]:
+                self._tasks.pop(name).cancel()
+                if name not in follows:
+                    self.wanted.set_list(name, [])
+        for name, (entry, follow) in follows.items():
+            if name not in self._tasks:
+                self._entries[name] = entry
+                self._tasks[name] = asyncio.ensure_future(follow(self._publisher(name)))
+
+    def _publisher(self, name: str) -> Publish:
+        def publish(replicas: Sequence[ReplicaConfig]) -> None:
+            self.wanted.set_list(name, replicas)
+            self._on_change()
+
+        return publish
+
+    def close(self) -> None:
+        """Stop all tasks."""
+        for task in self._tasks.values():
+            task.cancel()

@@ -1,0 +1,180 @@
+import asyncio
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace import config as configuration
+from headrace.config import DnsName, ReplicaConfig
+from headrace.control.discovery import dns, file
+from headrace.control.discovery.merge import ADMIN, CONFIG, DNS, FILE, Wanted
+from headrace.control.discovery.sources import Sources
+from headrace.control.discovery.watch import FileWatch
+
+
+def replica(name, **more):
+    return ReplicaConfig(url=f"http://{name}:8000", **more)
+
+
+def ids(wanted):
+    return sorted(wanted.merged())
+
+
+def test_lists_are_merged_by_url_and_what_was_written_down_wins():
+    wanted = Wanted()
+    wanted.set_list(f"{DNS}:x", [replica("a"), replica("b")])
+    wanted.set_list(FILE, [replica("b", weight=2.0)])
+    wanted.set_list(CONFIG, [replica("c")])
+    wanted.add(replica("b", weight=3.0))
+    assert ids(wanted) == ["a:8000", "b:8000", "c:8000"]
+    assert wanted.merged()["b:8000"].weight == 3.0
+    assert wanted.sources_of("b:8000") == [ADMIN, FILE, f"{DNS}:x"]
+
+
+def test_what_was_taken_out_stays_out_until_it_is_named_anew():
+    wanted = Wanted()
+    wanted.set_list(FILE, [replica("a"), replica("b")])
+    wanted.strike("a:8000")
+    wanted.set_list(FILE, [replica("a"), replica("b")])  # the same list again is nothing new
+    assert ids(wanted) == ["b:8000"]
+    wanted.set_list(FILE, [replica("b")])
+    wanted.set_list(FILE, [replica("a"), replica("b")])
+    assert ids(wanted) == ["a:8000", "b:8000"]
+    wanted.strike("a:8000")
+    wanted.add(replica("a"))
+    assert ids(wanted) == ["a:8000", "b:8000"]
+    wanted.strike("b:8000")
+    wanted.pardon_all()
+    assert ids(wanted) == ["a:8000", "b:8000"]
+
+
+NAMES = st.sampled_from("abcd")
+STEPS = st.one_of(
+    st.tuples(st.sampled_from([CONFIG, FILE]), st.lists(NAMES, unique=True)),
+    st.tuples(st.just("add"), NAMES),
+    st.tuples(st.just("strike"), NAMES),
+)
+
+
+@given(st.lists(STEPS))
+def test_merged_is_exactly_what_some_list_has_and_nobody_struck(steps):
+    wanted, lists, by_hand, struck = Wanted(), {CONFIG: set(), FILE: set()}, set(), set()
+    for kind, what in steps:
+        if kind == "add":
+            wanted.add(replica(what))
+            by_hand.add(what)
+            struck.discard(what)
+        elif kind == "strike":
+            wanted.strike(f"{what}:8000")
+            by_hand.discard(what)
+            struck.add(what)
+        else:
+            wanted.set_list(kind, [replica(name) for name in what])
+            struck -= set(what) - lists[kind]
+            lists[kind] = set(what)
+        expected = (set().union(*lists.values(), by_hand)) - struck
+        assert ids(wanted) == sorted(f"{name}:8000" for name in expected)
+
+
+def test_a_file_counts_when_it_rests(tmp_path):
+    path = tmp_path / "list"
+    watch = FileWatch(str(path))
+    assert not watch.has_changed()
+    path.write_text("one")
+    assert watch.has_changed() and not watch.has_changed()
+    path.write_text("longer")
+    assert not watch.has_changed()  # perhaps still being written
+    assert watch.has_changed() and not watch.has_changed()
+    path.unlink()
+    assert not watch.has_changed() and not watch.has_changed()
+
+
+def test_a_swapped_link_is_another_version(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    watch = FileWatch(str(link))
+    watch.take()
+    os.unlink(link)
+    link.symlink_to("two")
+    assert [watch.has_changed() for _ in range(3)] == [False, True, False]
+
+
+def test_a_bad_file_keeps_the_last_good_list(tmp_path, monkeypatch):
+    monkeypatch.setattr(file, "POLL_S", 0.01)
+    path = tmp_path / "replicas.json"
+    seen = []
+
+    async def scenario():
+        task = asyncio.ensure_future(
+            file.follow(str(path), lambda r: seen.append([x.id for x in r]))
+        )
+        for content in (["http://a:1"], "][", {"replicas": [{"url": "http://b:2"}]}):
+            text = content if isinstance(content, str) else json.dumps(content)
+            path.write_text(text)
+            await asyncio.sleep(0.06)
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert seen == [["a:1"], ["b:2"]]
+
+
+def test_addresses_of_a_name_are_sorted_and_unique():
+    found = ["10.0.0.2", "::1", "10.0.0.10", "10.0.0.2", "fe80::1%eth0"]
+    assert dns.sorted_addresses(found) == ["10.0.0.2", "10.0.0.10", "::1", "fe80::1"]
+
+
+def test_a_name_becomes_its_addresses():
+    targets, ttl_s = asyncio.run(dns.look_up(DnsName(name="localhost", port=9)))
+    assert ("127.0.0.1", 9) in targets and ttl_s is None
+    assert dns.url_of("::1", 9) == "http://[::1]:9"
+
+
+def test_a_failed_look_up_keeps_the_last_addresses(monkeypatch):
+    answers = [[("10.0.0.1", 8)], dns.LookupFailed("no"), [("10.0.0.2", 8)]]
+    seen = []
+
+    async def look_up(entry):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, 0.0
+
+    monkeypatch.setattr(dns, "look_up", look_up)
+    monkeypatch.setattr(dns, "MIN_INTERVAL_S", 0.0)
+
+    async def scenario():
+        entry = DnsName(name="x", port=8, interval_s=0.001)
+        with pytest.raises(IndexError):
+            await dns.follow(entry, lambda replicas: seen.append([one.id for one in replicas]))
+
+    asyncio.run(scenario())
+    assert seen == [["10.0.0.1:8"], ["10.0.0.2:8"]]
+
+
+def test_an_unknown_name_is_a_failed_look_up():
+    with pytest.raises(dns.LookupFailed):
+        asyncio.run(dns.look_up(DnsName(name="no-such-name.invalid")))
+
+
+def test_sources_that_are_gone_take_their_replicas_along(tmp_path):
+    path = tmp_path / "list"
+    path.write_text('["http://f:1"]')
+    changes = []
+
+    async def scenario():
+        sources = Sources(lambda: changes.append(1))
+        tree = {"replicas": ["http://c:1"], "discovery": {"file": {"path": str(path)}}}
+        sources.configure(configuration.parse(tree))
+        assert ids(sources.wanted) == ["c:1"]
+        while not changes:
+            await asyncio.sleep(0.01)
+        assert ids(sources.wanted) == ["c:1", "f:1"]
+        sources.configure(configuration.parse({"replicas": ["http://c:1"]}))
+        assert ids(sources.wanted) == ["c:1"]
+        sources.close()
+
+    asyncio.run(scenario())
