@@ -6,7 +6,6 @@ Environment toggles (all off by default):
   HEADRACE_COVERAGE=1   gcov counters and Cython line tracing
   HEADRACE_ANNOTATE=1   Cython's annotated HTML beside the generated C
   HEADRACE_WERROR=1     warnings in csrc/ are errors
-  HEADRACE_PURE=1       installs the Python part alone; `build_ext --inplace` brings the rest
 """
 
 import os
@@ -79,9 +78,7 @@ class BuildExt(build_ext):
 
 
 setup(
-    ext_modules=[]
-    if toggle("PURE")
-    else cythonize(
+    ext_modules=cythonize(
         extensions(),
         build_dir="build/cython",
         include_path=["src"],
@@ -97,6 +94,6 @@ setup(
             "linetrace": toggle("COVERAGE"),
         },
     ),
-    libraries=[] if toggle("PURE") else [LIBRARY],
+    libraries=[LIBRARY],
     cmdclass={"build_ext": BuildExt},
 )

@@ -1,30 +1,39 @@
-"""The admin port: metrics, replicas, reload."""
+"""The admin port: its routes, and what holds for every call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from headrace.errors import ConfigError
+from headrace import config as configuration
+from headrace.control import admin_replicas, compat, guard
+from headrace.control.admin_replicas import CONTROL
+from headrace.errors import ConfigError, HeadraceError, MethodNotAllowed, NotFound, Unauthorized
 from headrace.observe import dashboard, exposition
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
 
-CONTROL: web.AppKey[Control] = web.AppKey("control")
+log = logging.getLogger("headrace.admin")
+
+MAX_BODY_BYTES = 16 << 20
+CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+OPEN_PATHS = frozenset({"/health"})  # says no more than that control lives
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def start(control: Control) -> web.AppRunner:
     """Open the admin port; raises ConfigError when it cannot be had."""
-    app = web.Application()
+    app = web.Application(middlewares=[answer_errors, check_caller], client_max_size=MAX_BODY_BYTES)
     app[CONTROL] = control
-    app.router.add_get("/health", health)
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/replicas", replicas)
-    app.router.add_get("/dashboard", dashboard.serve_page)
-    app.router.add_get("/dashboard/data", dashboard_data)
-    app.router.add_post("/reload", reload)
+    add_routes(app.router)
+    admin_replicas.add_routes(app.router)
+    compat.add_routes(app.router)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     server = control.config.server
@@ -38,6 +47,65 @@ async def start(control: Control) -> web.AppRunner:
     return runner
 
 
+def add_routes(router: web.UrlDispatcher) -> None:
+    """What is about the gateway as a whole."""
+    router.add_get("/health", health)
+    router.add_get("/metrics", metrics)
+    router.add_get("/dashboard", dashboard.serve_page)
+    router.add_get("/dashboard/data", dashboard_data)
+    router.add_get("/config", show_config)
+    router.add_post("/reload", reload)
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give every answer a request id, and every error the shape of the data port's."""
+    request_id = request.headers.get("x-request-id") or uuid.uuid4().hex
+    try:
+        answer = await handler(request)
+    except HeadraceError as error:
+        answer = error_answer(error)
+    except web.HTTPNotFound:
+        answer = error_answer(NotFound(f"no such path: {request.path[:200]}"))
+    except web.HTTPMethodNotAllowed as error:
+        wrong = MethodNotAllowed(
+            f"{request.method} is not for this path", sorted(error.allowed_methods)
+        )
+        answer = error_answer(wrong)
+    except web.HTTPException:
+        raise
+    except Exception:
+        request.app[CONTROL].tally.errors["admin"] += 1
+        log.exception("admin call failed: %s %r", request.method, request.path[:200])
+        answer = error_answer(HeadraceError("internal error"))
+    if request_id.isascii() and request_id.isprintable():
+        answer.headers["x-request-id"] = request_id
+    return answer
+
+
+def error_answer(error: HeadraceError) -> web.Response:
+    """The answer that an error is."""
+    answer = web.json_response(error.body(), status=error.status)
+    answer.headers["x-headrace-error"] = error.code
+    if isinstance(error, Unauthorized):
+        answer.headers["www-authenticate"] = 'Basic realm="headrace", charset="UTF-8"'
+    if isinstance(error, MethodNotAllowed):
+        answer.headers["allow"] = ", ".join(error.allow)
+    return answer
+
+
+@web.middleware
+async def check_caller(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Ask for the key if there is one, and keep pages of other origins from changing anything."""
+    config = request.app[CONTROL].config
+    key = config.auth.admin_api_key
+    if key and request.path not in OPEN_PATHS and not guard.holds_key(request.headers, key):
+        raise Unauthorized("an admin key is needed")
+    if request.method in CHANGES:
+        guard.check_origin(request.headers, config.server.admin_host, has_key=bool(key))
+    return await handler(request)
+
+
 async def health(request: web.Request) -> web.Response:
     """200 while the control plane lives."""
     return web.json_response({"status": "ok"})
@@ -49,36 +117,25 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"content-type": content_type})
 
 
-async def replicas(request: web.Request) -> web.Response:
-    """Every replica with its state."""
-    return web.json_response({"replicas": describe(request.app[CONTROL])})
-
-
-def describe(control: Control) -> list[dict[str, Any]]:
-    """The entries of GET /replicas."""
-    return [
-        {
-            "id": member.id,
-            "url": member.url,
-            "models": sorted(member.cards),
-            "state": member.state,
-            "reason": member.reason,
-            "since": member.since,
-            "inflight": control.segment.requests(member.slot),
-        }
-        for member in control.registry.members.values()
-    ]
-
-
 async def dashboard_data(request: web.Request) -> web.Response:
     """The document behind the dashboard and `headrace top`."""
     return web.json_response(dashboard.document(request.app[CONTROL]))
 
 
+async def show_config(request: web.Request) -> web.Response:
+    """The configuration in force, secrets masked, and how the last reload went."""
+    control = request.app[CONTROL]
+    return web.json_response(
+        {
+            "generation": control.config_generation,
+            "last_error": control.reloader.last_error or None,
+            "config": configuration.masked(control.config),
+        }
+    )
+
+
 async def reload(request: web.Request) -> web.Response:
-    """Reload the configuration; 400 with the reason when it is bad."""
-    try:
-        request.app[CONTROL].reload()
-    except ConfigError as error:
-        return web.json_response({"error": {"message": str(error)}}, status=400)
-    return web.json_response({"generation": request.app[CONTROL].config_generation})
+    """Reload the configuration; 400 with the reasons when it is bad."""
+    control = request.app[CONTROL]
+    control.reload()
+    return web.json_response({"generation": control.config_generation})

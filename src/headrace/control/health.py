@@ -82,13 +82,10 @@ class ReplicaHealth:
     def _take_good_health(self, now_ns: int) -> None:
         self._health_failures = self._refused = 0
         self._health_successes += 1
-        if self.mode is Mode.WARMING:
+        if self.mode is Mode.WARMING or (
+            self.is_recovering and self._health_successes >= self.settings.success_threshold
+        ):
             self._signal(Signal.PROVEN, now_ns)
-        elif self.mode is Mode.EJECTED and self.cause is Cause.HEALTH:
-            if self._health_successes >= self.settings.success_threshold:
-                self._signal(Signal.PROVEN, now_ns)
-            else:
-                self.wants_health = True
 
     def _is_dead(self, now_ns: int) -> bool:
         confirmed = self._last_refused_ns is not None and (
@@ -265,6 +262,12 @@ class ReplicaHealth:
             wants_health=self.wants_health,
             wants_probe=self._wants_probe(now_ns),
         )
+
+    @property
+    def is_recovering(self) -> bool:
+        """True between the first and the last of the good checks that readmit."""
+        is_down = self.mode is Mode.EJECTED and self.cause is Cause.HEALTH
+        return is_down and self._health_successes > 0
 
     @property
     def state(self) -> State:

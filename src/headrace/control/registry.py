@@ -11,6 +11,9 @@ import time
 from typing import Any, NamedTuple
 
 from headrace.config import Config, ReplicaConfig
+from headrace.control.gpu_judge import GpuJudge
+from headrace.control.health import ReplicaHealth
+from headrace.control.readings import EngineReading
 from headrace.core.segment import MAX_GROUPS, MAX_MODELS, MAX_PAIRS, MAX_SLOTS, Segment
 from headrace.errors import ConfigError
 from headrace.snapshot import ModelInfo, ReplicaInfo, Snapshot
@@ -31,35 +34,49 @@ class Gpu(NamedTuple):
 
 
 class Member:
-    """A replica as control knows it."""
+    """A replica as control knows it: its settings, its models, its health and its figures."""
 
-    def __init__(self, config: ReplicaConfig, slot: int, generation: int) -> None:
+    def __init__(
+        self, config: ReplicaConfig, slot: int, generation: int, health: ReplicaHealth
+    ) -> None:
         self.config = config
         self.slot = slot
         self.generation = generation
+        self.first_generation = generation  # tells members of one slot apart
         self.id: str = config.id
         self.url: str = config.url
-        self.cards: dict[str, dict[str, Any]] = {}
-        if config.models:
-            self.cards = {name: model_card(name) for name in config.models}
-        self.state = "warming"
-        self.reason = "not checked yet"
+        self.cards: dict[str, dict[str, Any]] = configured_cards(config)
+        self.health = health
+        self.state: str = health.state.value
+        self.reason = health.reason
         self.since = time.time()
-        self.sources: set[str] = set()
+        self.is_wanted = True  # False: it drains, then it is forgotten
+        self.is_served = False  # its row says eligible
+        self.published_cards: dict[str, dict[str, Any]] | None = None
+        self.published_in = 0  # the snapshot with its present models
+        self.seen_by_all = False
+        self.engine = EngineReading()
         self.gpus: list[Gpu] = []
+        self.gpu_judge = GpuJudge()
+        self.pod: tuple[str, str] | None = None  # (namespace, name), from discovery
+        self.probe_kind = ""  # how its model is asked; empty: not known yet
 
-    def become(self, state: str, reason: str) -> bool:
-        """Take on a state; True if it is another one."""
-        changed = state != self.state
-        if changed:
-            self.since = time.time()
-        self.state, self.reason = state, reason
-        return changed
+    def take_config(self, config: ReplicaConfig) -> None:
+        """Take new settings for the same URL; models named there replace what it lists."""
+        if config.models != self.config.models:
+            self.cards = configured_cards(config)
+            self.probe_kind = ""
+        self.config = config
 
     @property
     def takes_traffic(self) -> bool:
         """Whether new requests may go there."""
         return self.state in ("ready", "degraded")
+
+
+def configured_cards(config: ReplicaConfig) -> dict[str, dict[str, Any]]:
+    """The models that the configuration gives a replica, as cards."""
+    return {name: model_card(name) for name in config.models or ()}
 
 
 def model_card(name: str) -> dict[str, Any]:
@@ -103,30 +120,37 @@ class Registry:
         self.groups = _Numbers(MAX_GROUPS)
         self.pairs = _Numbers(MAX_PAIRS)
         self._leaving: dict[int, int] = {}  # slot -> generation, until its last request ends
+        self._cut: dict[int, int] = {}  # of these, those whose requests are to end at once
         self._free = list(range(MAX_SLOTS - 1, -1, -1))
         self._generations = [0] * MAX_SLOTS
 
-    def add(self, config: ReplicaConfig) -> Member:
+    def add(self, config: ReplicaConfig, health: ReplicaHealth) -> Member:
         """A new member for a new URL; raises ConfigError when all slots are taken."""
         self.reclaim()
         if not self._free:
             raise ConfigError(f"replicas: at most {MAX_SLOTS}")
         slot = self._free.pop()
         self._generations[slot] += 1
-        member = Member(config, slot, self._generations[slot])
+        member = Member(config, slot, self._generations[slot], health)
         self.members[member.id] = member
         return member
 
-    def remove(self, member: Member) -> None:
-        """Forget a member; its slot is free again when nothing is in flight there."""
+    def remove(self, member: Member, *, cut: bool = False) -> None:
+        """Forget a member; its slot is free again when nothing is in flight there.
+
+        With `cut` its requests end as soon as the processes see the next snapshot.
+        """
         self.members.pop(member.id, None)
         self.segment.clear_row(member.slot)
         self._leaving[member.slot] = member.generation
+        if cut:
+            self._cut[member.slot] = member.generation
 
     def reclaim(self) -> None:
         """Give back the slots of removed members that have no request in flight any more."""
         for slot in [s for s in self._leaving if self.segment.requests(s) == 0]:
             del self._leaving[slot]
+            self._cut.pop(slot, None)
             self._free.insert(0, slot)
 
     def restarted(self, member: Member) -> None:
@@ -165,4 +189,4 @@ class Registry:
             ReplicaInfo(m.slot, m.generation, m.id, m.url, m.config.api_key)
             for m in self.members.values()
         ]
-        return Snapshot(replicas, models, config)
+        return Snapshot(replicas, models, config, list(self._cut.items()))

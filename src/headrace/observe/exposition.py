@@ -175,4 +175,10 @@ class _Page(Collector):
         f["processes"].add_metric([], control.process_count)
         f["config_generation"].add_metric([], control.config_generation)
         f["config_errors"].add_metric([], control.config_errors)
+        for source, count in control.tally.bad_samples.items():
+            f["bad_samples"].add_metric([source], count)
+        for (replica, kind), hist in control.tally.probes.items():
+            f.histogram("probe_seconds", [replica, kind], hist.document())
+        for part, count in control.tally.errors.items():
+            f["control_errors"].add_metric([part], count)
         f["build_info"].add_metric([__version__, platform.python_version()], 1)
