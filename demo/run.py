@@ -126,8 +126,8 @@ def ask(client: openai.OpenAI, topic: str, question: str) -> Answer:
 def table(answers: list[Answer]) -> Table:
     """One row a request."""
     made = Table(title="headrace demo: streamed through the openai client")
-    for name in ("request", "topic", "replica"):
-        made.add_column(name)
+    for name in ("#", "topic", "replica"):
+        made.add_column(name, no_wrap=True)
     for name in ("TTFT", "prompt tokens", "prefix hit", "output tokens"):
         made.add_column(name, justify="right")
     for number, answer in enumerate(answers, 1):
