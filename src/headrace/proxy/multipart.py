@@ -1,4 +1,4 @@
-"""The `model` field of a multipart/form-data body: where it lies, without building the body anew (RFC 7578)."""
+"""Where the `model` field of a multipart/form-data body lies (RFC 7578)."""
 
 from __future__ import annotations
 

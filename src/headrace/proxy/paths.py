@@ -21,7 +21,10 @@ _OWN = {
 }
 # path -> (kind, endpoint id)
 EXACT: dict[bytes, tuple[int, int]] = {
-    **{path: (kind, ENDPOINTS.index("models") if kind == MODELS else 0) for path, kind in _OWN.items()},
+    **{
+        path: (kind, ENDPOINTS.index("models") if kind == MODELS else 0)
+        for path, kind in _OWN.items()
+    },
     **{path: (POST_ONLY, ENDPOINTS.index(name)) for path, name in PATHS.items()},
 }
 # A spelling that a server behind us might read as another path.
@@ -30,7 +33,7 @@ _DECODINGS = 4
 
 
 def normalized(path: bytes) -> bytes:
-    """The path behind all spellings: decoded, lower case, without empty, dot and trailing segments."""
+    """The path behind all spellings: decoded, lower case, no empty, dot or trailing segments."""
     for _ in range(_DECODINGS):
         decoded = unquote_to_bytes(path)
         if decoded == path:

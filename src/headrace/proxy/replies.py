@@ -1,4 +1,4 @@
-"""Answers that the gateway makes itself: error bodies and the pages that no replica is asked for."""
+"""Answers that the gateway makes itself: error bodies and pages that no replica gives."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _ready(exchange: Any, plane: Any) -> None:
 
 
 def _cards(plane: Any) -> list[dict[str, Any]]:
-    """Entries of the models that a live replica serves, and of the aliases that mean one of them."""
+    """Entries of the models that a live replica serves, and of their aliases."""
     live = {model.name: model for model in plane.snapshot.models if plane.is_live(model)}
     cards = [{"object": "model", **model.card, "id": name} for name, model in live.items()]
     for alias, name in plane.config.routing.model_aliases.items():
