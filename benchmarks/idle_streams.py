@@ -103,7 +103,6 @@ def main() -> int:
                 step_ms=STEP_S * 1000,
                 events=EVENTS,
                 any_body=gateway.rewrites_bodies,
-                any_body=gateway.rewrites_bodies,
             ) as ports:
                 streams = measure_streams(gateway, ports, args)
                 flatness = measure_flatness(gateway, ports, args) if args.requests else None
