@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from asks import ask
+from plan_asks import ask
 
 from headrace.config import parse
 from headrace.plan.emit import FORMATS, emit

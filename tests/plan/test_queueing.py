@@ -1,11 +1,11 @@
-"""The queueing model: against an engine run step by step, and against what must always hold."""
+"""The queueing model: against the engine of the simulator, and what must always hold."""
 
 import math
 
 import pytest
-from engine import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated import p95_latencies
 
 from headrace.plan.catalog import find_model
 from headrace.plan.gpus import find_gpu
@@ -26,10 +26,10 @@ def law_of(model: str, gpu: str, tp: int = 1) -> StepLaw:
     return step_law(find_model(model), find_gpu(gpu), tp)
 
 
-def traffic(prompt: float, output: float, cv: float = 0.0, hit: float = 0.0) -> Traffic:
+def traffic(prompt: float, output: float, cv: float = 0.0, shared: float = 0.0) -> Traffic:
     return Traffic(
         rate_per_s=1, input_tokens=prompt, output_tokens=output, input_cv=cv, output_cv=cv,
-        hit_ratio=hit,
+        hit_ratio=shared, shared_ratio=shared,
     )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ CASES = {
     "long answers, TPOT": (
         law_of("llama-3-70b", "H100", 4), traffic(200, 800, 0.6), Slo(ttft_s=1, tpot_s=0.04)
     ),
-    "cached prefixes, TTFT": (
+    "shared prefixes, TTFT": (
         law_of("llama-3-70b", "H100", 8), traffic(4000, 400, 1.0, 0.5), Slo(ttft_s=0.7)
     ),
     "no SLO, saturation": (law_of("llama-2-7b", "A10"), traffic(500, 200, 0.5), Slo(ttft_s=30)),
@@ -64,7 +64,7 @@ def test_capacity_is_within_15_percent_of_a_simulated_engine(case: str) -> None:
     assert rate > 0
 
     def keeps(at: float) -> bool:
-        ttft_s, tpot_s = simulate(law, requests.at(at), 4000, seed=1).p95()
+        ttft_s, tpot_s = p95_latencies(law, requests.at(at))
         return ttft_s <= (slo.ttft_s or math.inf) and tpot_s <= (slo.tpot_s or math.inf)
 
     assert keeps(rate * 0.85)
@@ -80,7 +80,7 @@ def test_latencies_are_within_a_quarter_of_a_simulated_engine(
     at = requests.at(saturation_rate_per_s(law, requests) * utilization)
     found = latency_at(law, at)
     assert found is not None
-    ttft_s, tpot_s = simulate(law, at, 4000, seed=2).p95()
+    ttft_s, tpot_s = p95_latencies(law, at, seed=2)
     assert found.ttft_s == pytest.approx(ttft_s, rel=0.25)
     assert found.tpot_s == pytest.approx(tpot_s, rel=0.25)
     assert found.utilization == pytest.approx(utilization)

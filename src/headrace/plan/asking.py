@@ -15,8 +15,9 @@ from headrace.plan.hfconfig import read_config
 from headrace.plan.links import pick_links
 from headrace.plan.models import Model
 from headrace.plan.names import PlanError
-from headrace.plan.planner import ASSUMED_SLO, Ask, fitting_replicas
+from headrace.plan.planner import fitting_replicas
 from headrace.plan.precision import dtype_named
+from headrace.plan.question import ASSUMED_SLO, Ask
 from headrace.plan.queueing import Slo, Traffic
 from headrace.plan.split import forced
 from headrace.plan.steplaw import machine_of

@@ -64,8 +64,8 @@ def _add_hardware(group: argparse._ArgumentGroup) -> None:
 
 def _add_traffic(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--rate", type=positive, metavar="R", help="requests a second")
-    group.add_argument("--input-tokens", type=positive, metavar="N", help="mean (default 1024)")
-    group.add_argument("--output-tokens", type=positive, metavar="N", help="mean (default 256)")
+    group.add_argument("--input-tokens", type=tokens, metavar="N", help="mean (default 1024)")
+    group.add_argument("--output-tokens", type=tokens, metavar="N", help="mean (default 256)")
     group.add_argument(
         "--trace", type=Path, metavar="FILE", help="Mooncake jsonl, Azure csv or our access log"
     )
@@ -179,6 +179,14 @@ def positive(text: str) -> float:
     value = _number(text)
     if not 0 < value <= 1e9:
         raise argparse.ArgumentTypeError(f"must be above 0 and at most 1e9, got {text}")
+    return value
+
+
+def tokens(text: str) -> float:
+    """A mean length: 1 to 1e8."""
+    value = _number(text)
+    if not 1 <= value <= 1e8:
+        raise argparse.ArgumentTypeError(f"must be from 1 to 1e8, got {text}")
     return value
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from headrace.plan.gpus import find_gpu
 from headrace.plan.names import PlanError
-from headrace.plan.planner import Ask, Plan, plan
+from headrace.plan.planner import Plan, plan
+from headrace.plan.question import Ask
 from headrace.plan.queueing import Latency, Slo
 from headrace.plan.slo import NoSplit, SloImpossible
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.plan.memory import Split, memory_of
-from headrace.plan.planner import MIN_CONCURRENT, Ask, Plan
-from headrace.plan.queueing import largest_batch
+from headrace.plan.planner import MIN_CONCURRENT, Plan
+from headrace.plan.question import Ask
 from headrace.plan.roofline import decode_step_s
 from headrace.plan.steplaw import machine_of
 
@@ -39,7 +39,7 @@ def decide(plan: Plan) -> Decision:
         _always_on(ask),
     )
     cards = plan.fleet.cards if plan.fleet else plan.replica.split.gpus
-    if cards > ask.gpus_per_host or ask.always_on:
+    if plan.hosts > 1 or ask.always_on:
         verdict = "cluster"
     elif cards > 1:
         verdict = "multi_card"
@@ -104,8 +104,3 @@ def _always_on(ask: Ask) -> Signal:
     else:
         why = "not asked for (--always-on)"
     return Signal("needs_24x7", ask.always_on, why)
-
-
-def batch_of(plan: Plan) -> int:
-    """Sequences that run at once when a replica of the plan is full."""
-    return largest_batch(plan.replica.law, plan.ask.traffic)

@@ -10,8 +10,9 @@ from headrace import __version__
 from headrace.plan.decision import Decision
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
-from headrace.plan.planner import Plan, advised_utilization
+from headrace.plan.planner import Plan
 from headrace.plan.queueing import latency_at
+from headrace.plan.replica import advised_utilization
 from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s
 
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
@@ -90,7 +91,7 @@ def _fleet(plan: Plan) -> dict[str, Any] | None:
     return {
         "replicas": fleet.replicas,
         "gpus": fleet.cards,
-        "hosts": -(-fleet.replicas * plan.replica.split.gpus // plan.ask.gpus_per_host),
+        "hosts": plan.hosts,
         "rate_per_s": fleet.rate_per_s,
         "utilization": fleet.utilization,
         "ttft_p95_s": _at(plan, 0.95)["ttft_s"],

@@ -6,7 +6,8 @@ import re
 import shlex
 
 from headrace.plan.memory import default_batched_tokens
-from headrace.plan.planner import Plan, advised_utilization
+from headrace.plan.planner import Plan
+from headrace.plan.replica import advised_utilization
 
 PORT = 8000
 MASTER_PORT = 29501

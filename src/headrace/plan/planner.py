@@ -6,41 +6,13 @@ import math
 
 import msgspec
 
-from headrace.plan.gpus import Gpu
-from headrace.plan.links import Link
-from headrace.plan.memory import (
-    DEFAULT_UTILIZATION,
-    Memory,
-    Split,
-    default_batched_tokens,
-    default_max_num_seqs,
-    memory_of,
-    safe_utilization,
-)
-from headrace.plan.models import Model
+from headrace.plan.memory import Memory, Split
 from headrace.plan.names import PlanError
-from headrace.plan.queueing import (
-    Latency,
-    Slo,
-    Traffic,
-    capacity_per_s,
-    latency_at,
-    saturation_rate_per_s,
-)
-from headrace.plan.roofline import (
-    DEFAULT_EFFICIENCY,
-    Efficiency,
-    Machine,
-    decode_step_s,
-    prefill_s,
-)
+from headrace.plan.question import Ask
+from headrace.plan.queueing import Latency, Slo, latency_at
+from headrace.plan.replica import Replica, memory_for, replica_of
 from headrace.plan.slo import NoSplit, SloImpossible, impossible
 from headrace.plan.split import candidates, forced
-from headrace.plan.steplaw import StepLaw, machine_of, step_law
-
-# Promised when the user names none: a first token within two seconds, then 20 tokens a second,
-# which is faster than people read.
-ASSUMED_SLO = Slo(ttft_s=2.0, tpot_s=0.05)
 
 # Without traffic a replica must take this many sequences at once: fewer is a demo, not a service.
 MIN_CONCURRENT = 10
@@ -48,53 +20,6 @@ MIN_CONCURRENT = 10
 _CONCURRENT_CONTEXT = 8192
 # More replicas than this is a typing error in the rate.
 MAX_REPLICAS = 1_000_000
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the planner.
-
-    `traffic.rate_per_s` 0 means that no traffic is known: a replica is described, no fleet.
-    `cards` is what there is; the fleet then fills it. `always_on` asks for one replica to spare. An
-    SLO that is `slo_assumed` is dropped where it cannot be kept.
-    """
-
-    model: Model
-    gpu: Gpu
-    traffic: Traffic
-    weights_dtype: str
-    kv_dtype: str
-    context_tokens: int
-    inside: Link
-    between: Link
-    gpus_per_host: int = 8
-    slo: Slo = ASSUMED_SLO
-    slo_assumed: bool = False
-    headroom_ratio: float = 0.2
-    max_utilization: float = 0.8
-    always_on: bool = False
-    tp: int | None = None
-    pp: int | None = None
-    cards: int | None = None
-    efficiency: Efficiency = DEFAULT_EFFICIENCY
-    measured: bool = False
-
-    @property
-    def demand_per_s(self) -> float:
-        """The rate to plan for: the traffic's, and the head-room."""
-        return self.traffic.rate_per_s * (1 + self.headroom_ratio)
-
-
-class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of a plan."""
-
-    split: Split
-    machine: Machine
-    memory: Memory
-    law: StepLaw
-    prefill_s: float  # of one mean prompt on an idle replica
-    single_step_s: float  # TPOT of a lone stream
-    saturation_per_s: float
-    capacity_per_s: float  # highest rate within SLO and utilisation ceiling
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +43,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def hosts_per_replica(self) -> int:
         """Machines that one replica spans."""
         return math.ceil(self.replica.split.gpus / self.ask.gpus_per_host)
+
+    @property
+    def hosts(self) -> int:
+        """Machines of the whole fleet; of one replica where there is none."""
+        replicas = self.fleet.replicas if self.fleet else 1
+        together = self.ask.gpus_per_host // self.replica.split.gpus
+        return math.ceil(replicas / together) if together else replicas * self.hosts_per_replica
 
 
 def plan(ask: Ask) -> Plan:
@@ -152,102 +84,13 @@ def fitting_replicas(ask: Ask) -> list[Replica]:
     for split in splits:
         if found and split.pp > 1:
             break
-        memory = _memory(ask, split)
+        memory = memory_for(ask, split)
         nearest = memory
         if memory.fits and memory.kv_capacity_tokens >= ask.context_tokens:
             found.append(replica_of(ask, split, memory))
     if not found:
         raise _no_room(ask, splits[-1], nearest)
     return found
-
-
-def replica_of(ask: Ask, split: Split, memory: Memory | None = None) -> Replica:
-    """What one replica of that split gives."""
-    memory = memory or _memory(ask, split)
-    machine = _machine(ask, split)
-    traffic = ask.traffic
-    law = step_law(
-        ask.model,
-        ask.gpu,
-        split.tp,
-        split.pp,
-        ask.weights_dtype,
-        ask.kv_dtype,
-        context_tokens=max(1, round(traffic.context_tokens)),
-        # Long prompts have most of the attention; uncached tokens look back on the cached ones.
-        prompt_tokens=traffic.input_tokens * (1 + traffic.input_cv**2) * (1 + traffic.hit_ratio),
-        machine=machine,
-        efficiency=ask.efficiency,
-    )
-    law = msgspec.structs.replace(
-        law,
-        kv_capacity_tokens=memory.kv_capacity_tokens,
-        max_num_seqs=safe_max_num_seqs(ask, memory),
-    )
-    return Replica(
-        split=split,
-        machine=machine,
-        memory=memory,
-        law=law,
-        prefill_s=prefill_s(
-            ask.model,
-            machine,
-            ask.weights_dtype,
-            traffic.uncached_tokens,
-            law.batched_tokens,
-            ask.efficiency,
-        ),
-        single_step_s=decode_step_s(
-            ask.model,
-            machine,
-            ask.weights_dtype,
-            ask.kv_dtype,
-            1,
-            traffic.context_tokens,
-            ask.efficiency,
-        ),
-        saturation_per_s=saturation_rate_per_s(law, traffic),
-        capacity_per_s=capacity_per_s(law, traffic, ask.slo, ask.max_utilization),
-    )
-
-
-def safe_max_num_seqs(ask: Ask, memory: Memory) -> int:
-    """`--max-num-seqs` at which the KV cache holds every sequence at its full mean length.
-
-    At most what vLLM takes by itself, at least one.
-    """
-    traffic = ask.traffic
-    length = traffic.input_tokens * (1 - traffic.shared_ratio) + traffic.output_tokens
-    fit = int(memory.kv_capacity_tokens / max(1.0, length))
-    return max(1, min(default_max_num_seqs(ask.gpu), fit))
-
-
-def advised_utilization(ask: Ask, memory: Memory) -> float:
-    """`--gpu-memory-utilization` to start with: the default, or what the plan had to assume."""
-    return max(memory.utilization, min(DEFAULT_UTILIZATION, safe_utilization(ask.gpu)))
-
-
-def _memory(ask: Ask, split: Split) -> Memory:
-    return memory_of(
-        ask.model,
-        ask.gpu,
-        split,
-        ask.weights_dtype,
-        ask.kv_dtype,
-        context_tokens=ask.context_tokens,
-        batched_tokens=default_batched_tokens(ask.gpu),
-    )
-
-
-def _machine(ask: Ask, split: Split) -> Machine:
-    across = split.tp > ask.gpus_per_host
-    one_host = split.gpus <= ask.gpus_per_host
-    return machine_of(
-        ask.gpu,
-        split,
-        ask.between if across else ask.inside,
-        ask.inside if one_host else ask.between,
-    )
 
 
 def _no_room(ask: Ask, split: Split, memory: Memory | None) -> PlanError:
@@ -305,24 +148,35 @@ def _with_cards(ask: Ask, able: list[Replica]) -> Replica:
 
 
 def _fleet(ask: Ask, replica: Replica) -> Fleet:
-    if ask.cards is not None:
-        replicas = ask.cards // replica.split.gpus
-        spare = 1 if ask.always_on and replicas > 1 else 0
-        offered = replica.capacity_per_s * (replicas - spare) / (1 + ask.headroom_ratio)
-        rate = ask.traffic.rate_per_s or offered
+    if ask.cards is None:
+        replicas, rate = replicas_for(ask, replica), ask.traffic.rate_per_s
     else:
-        replicas = replicas_for(ask, replica)
-        rate = ask.traffic.rate_per_s
+        replicas = ask.cards // replica.split.gpus
+        rate = _rate_of(ask, replica, replicas)
     latency = latency_at(replica.law, ask.traffic.at(rate / replicas), ask.slo.percentile)
     if latency is None:
-        raise SloImpossible(
-            f"{rate:g} requests/s are above the {replica.saturation_per_s * replicas:.3g} that "
-            f"{replicas} replicas of {replica.split.gpus} cards can do"
-        )
+        raise _too_much(ask, replica, replicas)
     return Fleet(
         replicas=replicas,
         cards=replicas * replica.split.gpus,
         rate_per_s=rate,
         utilization=latency.utilization,
         latency=latency,
+    )
+
+
+def _rate_of(ask: Ask, replica: Replica, replicas: int) -> float:
+    """The rate that so many replicas are to serve; where none is asked for, what they can."""
+    spare = 1 if ask.always_on and replicas > 1 else 0
+    most = replica.capacity_per_s * (replicas - spare) / (1 + ask.headroom_ratio)
+    if ask.traffic.rate_per_s > most:
+        raise _too_much(ask, replica, replicas)
+    return ask.traffic.rate_per_s or most
+
+
+def _too_much(ask: Ask, replica: Replica, replicas: int) -> SloImpossible:
+    return SloImpossible(
+        f"{ask.traffic.rate_per_s:g} requests/s with {ask.headroom_ratio:.0%} head-room need "
+        f"{replicas_for(ask, replica)} replicas of {replica.split.gpus} × {ask.gpu.name} within "
+        f"the SLO; there are cards for {replicas}"
     )

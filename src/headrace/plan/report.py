@@ -16,8 +16,9 @@ from headrace.plan.document import PERCENTILES
 from headrace.plan.explain import Step
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
-from headrace.plan.planner import Plan, advised_utilization
+from headrace.plan.planner import Plan
 from headrace.plan.queueing import Latency, latency_at
+from headrace.plan.replica import advised_utilization
 from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s, decode_step_s
 
 # A pipe has no width of its own.

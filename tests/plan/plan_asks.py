@@ -5,7 +5,7 @@ from typing import Any
 from headrace.plan.catalog import find_model
 from headrace.plan.gpus import find_gpu
 from headrace.plan.links import pick_links
-from headrace.plan.planner import Ask
+from headrace.plan.question import Ask
 from headrace.plan.queueing import Slo, Traffic
 
 
