@@ -30,19 +30,23 @@ need = command -v $(1) >/dev/null || { echo "$(1) is missing: install the packag
 
 # -- environment and build
 
-venv: .venv/.stamp
+venv: .venv/.dev
 
-.venv/.stamp: pyproject.toml
+.venv/.base: pyproject.toml
 	@$(call need,$(PYTHON),python3)
 	@$(call need,cc,gcc)
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "venv is missing: install the package python3-venv" >&2; exit 1; }
 	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || { echo "Python.h is missing: install the package python3-dev" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --upgrade pip "setuptools>=77" wheel "Cython>=3.3"
-	$(BIN)/python -m pip install -q --no-build-isolation -e ".[dev]"
-	touch $@
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1" "setuptools>=77" "Cython>=3.3"
+	HEADRACE_PURE=1 $(BIN)/python -m pip install -q --no-build-isolation -e . --group demo
+	@touch $@
 
-build: .venv/.stamp
+.venv/.dev: .venv/.base
+	$(BIN)/python -m pip install -q --group dev
+	@touch $@
+
+build: .venv/.base
 	HEADRACE_WERROR=1 $(BIN)/python setup.py -q build_ext --inplace --parallel $(JOBS)
 
 # -- the two commands of the README
@@ -66,20 +70,20 @@ $(LOGS):
 
 lint: lint-python lint-types lint-cython lint-c lint-stubs
 
-lint-python: .venv/.stamp
+lint-python: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-lint-types: .venv/.stamp
+lint-types: .venv/.dev
 	$(BIN)/mypy
 
-lint-cython: .venv/.stamp
+lint-cython: .venv/.dev
 	$(BIN)/cython-lint $(CYTHON_FILES)
 
-lint-c: .venv/.stamp
+lint-c: .venv/.dev
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 
-lint-stubs: build
+lint-stubs: build .venv/.dev
 	$(BIN)/python -m mypy.stubtest --ignore-missing-stub --ignore-disjoint-bases \
 	    --ignore-unused-allowlist --allowlist tests/stubtest.allow $(STUBBED)
 
@@ -109,10 +113,10 @@ ctest-arm64: $(wildcard tests/csrc/*.c csrc/*.c csrc/*.h) | $(LOGS)
 	    echo "$(words $(C_TESTS)) C test programs passed on arm64" | tee $(LOGS)/ctest-arm64.log; \
 	fi
 
-pytest: build | $(LOGS)
+pytest: build .venv/.dev | $(LOGS)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" 2>&1 | tee $(LOGS)/pytest.log
 
-acceptance-1 acceptance-0 acceptance-2: acceptance-%: build | $(LOGS)
+acceptance-1 acceptance-0 acceptance-2: acceptance-%: build .venv/.dev | $(LOGS)
 	@if [ -d "$(ACCEPTANCE)" ]; then \
 	    cd "$(ACCEPTANCE)" && PYTHONDONTWRITEBYTECODE=1 HEADRACE_CMD="$(BIN)/headrace serve" HEADRACE_TEST_PROCESSES=$* \
 	        $(BIN)/python -m pytest -q -p no:cacheprovider -n 4 --tb=short 2>&1 | tee $(CURDIR)/$(LOGS)/acceptance-$*.log; \
@@ -125,24 +129,24 @@ accept: acceptance-0 acceptance-2
 
 # -- longer runs
 
-bench: build
+bench: build .venv/.dev
 	$(BIN)/python -m pytest -q benchmarks --benchmark-enable --benchmark-only -p no:xdist
 	$(BIN)/python benchmarks/overhead.py
 
-bench-quick: build
+bench-quick: build .venv/.dev
 	$(BIN)/python benchmarks/overhead.py --quick
 
-soak: build
+soak: build .venv/.dev
 	$(BIN)/python -m pytest -q -m slow --timeout 900
 
-fuzz: build
+fuzz: build .venv/.dev
 	@for program in tests/fuzz/fuzz_*.py; do \
 	    echo "$$program for $(FUZZ_SECONDS) s"; $(BIN)/python $$program --seconds $(FUZZ_SECONDS); \
 	done
 
 # -- packages
 
-dist: .venv/.stamp
+dist: .venv/.dev
 	rm -rf build/dist build/dist-venv
 	$(BIN)/python -m build -q --outdir build/dist .
 	$(PYTHON) -m venv build/dist-venv

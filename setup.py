@@ -6,6 +6,7 @@ Environment toggles (all off by default):
   HEADRACE_COVERAGE=1   gcov counters and Cython line tracing
   HEADRACE_ANNOTATE=1   Cython's annotated HTML beside the generated C
   HEADRACE_WERROR=1     warnings in csrc/ are errors
+  HEADRACE_PURE=1       installs the Python part alone; `build_ext --inplace` brings the rest
 """
 
 import os
@@ -78,7 +79,9 @@ class BuildExt(build_ext):
 
 
 setup(
-    ext_modules=cythonize(
+    ext_modules=[]
+    if toggle("PURE")
+    else cythonize(
         extensions(),
         build_dir="build/cython",
         include_path=["src"],
@@ -94,6 +97,6 @@ setup(
             "linetrace": toggle("COVERAGE"),
         },
     ),
-    libraries=[LIBRARY],
+    libraries=[] if toggle("PURE") else [LIBRARY],
     cmdclass={"build_ext": BuildExt},
 )

@@ -25,7 +25,8 @@ void answer_init(struct answer *a)
 
 void answer_begin(struct answer *a)
 {
-    a->content = a->has_choices = a->has_choice = a->has_usage = a->error = a->kind = 0;
+    a->content = a->has_text = a->has_choices = a->has_choice = a->has_usage = a->error = a->kind =
+        0;
     a->going_away = a->error_text_bytes = 0;
     a->error_code = 0;
     a->state = AT_START;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ANSWER_TOKEN_BYTES 48
+#define ANSWER_TOKEN_BYTES 64
 #define ANSWER_MAX_DEPTH 6
 
 /* -1 is unknown. Anthropic's input_tokens leave cached ones out; vLLM's do not. */
@@ -24,7 +24,7 @@ enum answer_kind {
     ANSWER_PREAMBLE, /* response.created, response.in_progress, response.queued, message_start, ping
                       */
     ANSWER_CONTENT,  /* deltas, blocks, items and parts */
-    ANSWER_OTHER,    /* known to carry nothing, e.g. content_block_stop */
+    ANSWER_OTHER,    /* carries nothing new: content_block_stop, response.*.done */
     ANSWER_END,      /* response.completed, response.incomplete, message_stop */
     ANSWER_FAILED,   /* response.failed */
     ANSWER_ERROR,    /* error */
@@ -38,6 +38,7 @@ struct answer {
 
     /* of the current document */
     unsigned char content;     /* text, a role, a call, reasoning or a finish */
+    unsigned char has_text;    /* `text` outside of choices: content, if the document is unnamed */
     unsigned char has_choices; /* the key */
     unsigned char has_choice;  /* an element */
     unsigned char has_usage;   /* a figure */

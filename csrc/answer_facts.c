@@ -62,7 +62,10 @@ enum answer_kind answer_kind_of(const char *name, size_t len)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].name.len == len && memcmp(kinds[i].name.name, name, len) == 0)
             return kinds[i].kind;
-    return starts_with(name, len, "response.") ? ANSWER_CONTENT : ANSWER_UNNAMED;
+    if (!starts_with(name, len, "response."))
+        return ANSWER_UNNAMED;
+    /* what is done has been sent before, piece by piece */
+    return memcmp(name + len - 5, ".done", 5) == 0 ? ANSWER_OTHER : ANSWER_CONTENT;
 }
 
 int answer_is_error(const struct answer *a)
@@ -149,7 +152,7 @@ static void read_top(struct answer *a, int is_string)
     if (a->key == KEY_ERROR)
         a->error = 1;
     else if (a->key == KEY_TEXT)
-        a->content |= is_string;
+        a->has_text |= is_string;
     else if (a->key == KEY_STOP_REASON && is_string)
         finish(a);
     else if (a->key == KEY_TYPE && is_string)

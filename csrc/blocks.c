@@ -71,8 +71,13 @@ void blocks_add_string(struct blocks *b, struct json *j)
         }
         if (blocks_are_full(b) || *p == '"')
             break;
-        p = json_unescape(p, end, &c);
-        b->used += (size_t)json_encode(c, b->bytes + b->used);
+        if (text_escapes[p[1]]) {
+            b->bytes[b->used++] = text_escapes[p[1]];
+            p += 2;
+        } else {
+            p = json_unescape(p, end, &c);
+            b->used += (size_t)json_encode(c, b->bytes + b->used);
+        }
         close_block(b);
     }
     j->p = p < end ? p + 1 : end;

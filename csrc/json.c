@@ -82,7 +82,7 @@ static int read_scalar(struct json *j, struct text *t)
     }
     if (done == 0 && t) {
         text_begin(t);
-        text_plain(t, from, j->p);
+        text_plain(t, from, j->p, &ignored.escaped);
     }
     return done;
 }

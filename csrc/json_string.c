@@ -40,14 +40,10 @@ static int hex4(const unsigned char *p, uint32_t *out)
 const unsigned char *json_unescape(const unsigned char *p, const unsigned char *end,
                                    uint32_t *code_point)
 {
-    static const unsigned char values[256] = {
-        ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
-        ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
-    };
     uint32_t high, low;
     if (end - p < 2)
         return NULL;
-    *code_point = values[p[1]];
+    *code_point = text_escapes[p[1]];
     if (*code_point)
         return p + 2;
     if (p[1] != 'u' || end - p < 6 || hex4(p + 2, &high) < 0)
@@ -103,7 +99,7 @@ int json_read_string(struct json *j, struct json_string *out, struct text *t)
     if (t)
         text_begin(t);
     for (;;) {
-        p = t ? text_plain(t, p, end) : plain(p, end);
+        p = t ? text_plain(t, p, end, &out->escaped) : plain(p, end);
         if (p == end || (*p < 0x20))
             return -1;
         if (*p == '"')

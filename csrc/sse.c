@@ -21,7 +21,9 @@ static unsigned char classify(struct sse *s)
     unsigned class;
     if (!a->kind)
         a->kind = (unsigned char)answer_kind_of(s->name, s->name_bytes);
-    class = a->content || a->kind == ANSWER_CONTENT ? SSE_CONTENT : 0;
+    class = a->content || a->kind == ANSWER_CONTENT || (a->has_text && a->kind == ANSWER_UNNAMED)
+                ? SSE_CONTENT
+                : 0;
     if (!s->has_data)
         return SSE_COMMENT;
     if (s->mark_bytes == DONE_BYTES && memcmp(s->mark, DONE_MARK, DONE_BYTES) == 0)

@@ -6,7 +6,7 @@
 
 #include "answer.h"
 
-#define SSE_NAME_BYTES 32
+#define SSE_NAME_BYTES 64
 
 /* What a completed event is; several may hold at once. */
 enum sse_class {

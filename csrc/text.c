@@ -49,6 +49,29 @@ static signed char class_of(uint32_t c) /* of ASCII */
     return c == ' ' || c - '\t' < 5 ? SPACE : MARK;
 }
 
+const unsigned char text_escapes[256] = {
+    ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+    ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t',
+};
+
+static inline void count_ascii(struct text_counts *c, unsigned char byte, signed char last)
+{
+    signed char kind = class_of(byte);
+    uint32_t starts = kind != last;
+    switch (kind) {
+    case LETTER:
+        c->letters++;
+        c->words += starts;
+        break;
+    case DIGIT: c->digits++; break;
+    case SPACE:
+        c->spaces++;
+        c->space_runs += starts;
+        break;
+    default: c->marks++; c->mark_runs += starts;
+    }
+}
+
 /* Counts the first n lanes of v, all printable ASCII, and returns the classes of all 16. */
 static inline lanes count(struct text_lanes *sums, lanes v, int n, signed char last)
 {
@@ -72,7 +95,8 @@ static inline lanes count(struct text_lanes *sums, lanes v, int n, signed char l
     return classes;
 }
 
-const unsigned char *text_plain(struct text *t, const unsigned char *p, const unsigned char *end)
+const unsigned char *text_plain(struct text *t, const unsigned char *p, const unsigned char *end,
+                                int *escaped)
 {
     struct text_lanes sums = t->sums;
     unsigned steps = t->steps;
@@ -86,16 +110,25 @@ const unsigned char *text_plain(struct text *t, const unsigned char *p, const un
             memset(&sums, 0, sizeof sums);
             steps = 1;
         }
-        if (n < LANES) {
-            count(&sums, v, n, last);
-            t->sums = sums;
-            t->steps = steps;
-            t->last = n ? class_of(p[n - 1]) : last;
-            return p + n;
+        if (n == LANES) {
+            last = count(&sums, v, LANES, last)[LANES - 1];
+            p += LANES;
+            continue;
         }
-        last = count(&sums, v, LANES, last)[LANES - 1];
-        p += LANES;
+        count(&sums, v, n, last);
+        p += n;
+        last = n ? class_of(p[-1]) : last;
+        if (end - p < 2 || *p != '\\' || !text_escapes[p[1]])
+            break;
+        *escaped = 1;
+        count_ascii(&t->counts, text_escapes[p[1]], last);
+        last = class_of(text_escapes[p[1]]);
+        p += 2;
     }
+    t->sums = sums;
+    t->steps = steps;
+    t->last = last;
+    return p;
 }
 
 static int is_cjk(uint32_t c)
@@ -105,28 +138,12 @@ static int is_cjk(uint32_t c)
            (c >= 0xFF00 && c < 0xFFF0) || (c >= 0x20000 && c < 0x40000);
 }
 
-static void count_ascii(struct text_counts *c, signed char kind, int starts)
-{
-    if (kind == LETTER) {
-        c->letters++;
-        c->words += starts;
-    } else if (kind == DIGIT) {
-        c->digits++;
-    } else if (kind == SPACE) {
-        c->spaces++;
-        c->space_runs += starts;
-    } else {
-        c->marks++;
-        c->mark_runs += starts;
-    }
-}
-
 void text_char(struct text *t, uint32_t code_point)
 {
     signed char kind = WIDE;
     if (code_point < 0x80) {
         kind = class_of(code_point);
-        count_ascii(&t->counts, kind, kind != t->last);
+        count_ascii(&t->counts, (unsigned char)code_point, t->last);
     } else if (code_point < 0x800) {
         t->counts.latin++;
     } else if (is_cjk(code_point)) {

@@ -34,9 +34,13 @@ void text_init(struct text *t);
 /* The next byte starts a new text: its first character starts a run. */
 void text_begin(struct text *t);
 
-/* Counts plain ASCII from p up to the first quote, backslash, control or non-ASCII byte, or end;
- * returns where it stopped. */
-const unsigned char *text_plain(struct text *t, const unsigned char *p, const unsigned char *end);
+/* What a backslash and this letter stand for in a JSON string; 0: not one character so escaped. */
+extern const unsigned char text_escapes[256];
+
+/* Counts ASCII from p on, one-letter escapes included (*escaped is set then), up to anything else:
+ * a quote, another escape, a control, a non-ASCII byte, or end. Returns where it stopped. */
+const unsigned char *text_plain(struct text *t, const unsigned char *p, const unsigned char *end,
+                                int *escaped);
 
 /* Counts one decoded character that text_plain does not take. */
 void text_char(struct text *t, uint32_t code_point);

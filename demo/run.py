@@ -6,6 +6,8 @@ python demo/run.py
 from __future__ import annotations
 
 import contextlib
+import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -55,9 +57,7 @@ def free_ports(count: int) -> int:
 @contextlib.contextmanager
 def command(*words: str, ready: str) -> Iterator[None]:
     """Run `headrace WORDS` from its ready line to the end of the block, then stop it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace", *words], stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-m", "headrace", *words], stderr=subprocess.PIPE)
     try:
         wait_for(ready, process)
         yield
@@ -70,15 +70,21 @@ def command(*words: str, ready: str) -> Iterator[None]:
             process.communicate()
 
 
-def wait_for(ready: str, process: subprocess.Popen[str]) -> None:
-    """Read stderr up to the ready line; exit with what was said if there is none."""
+def wait_for(ready: str, process: subprocess.Popen[bytes]) -> None:
+    """Read stderr up to the ready line; exit with what was said if there is none in time."""
     assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if line.startswith(ready):
-            return
-    raise SystemExit(f"demo: no '{ready}' line:\n{''.join(said)}")
+    said = b""
+    deadline = time.monotonic() + START_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stderr, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            piece = process.stderr.read1()
+            said += piece
+            if ready.encode() in said:
+                return
+            if not piece:
+                break
+    raise SystemExit(f"demo: no '{ready}' line:\n{said.decode(errors='replace')}")
 
 
 def wait_until_serving(client: openai.OpenAI) -> None:
@@ -145,6 +151,7 @@ def table(answers: list[Answer]) -> Table:
 
 def main() -> int:
     """Start everything, ask, print the table, stop everything."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     first = free_ports(REPLICAS + 2)
     urls = [f"http://127.0.0.1:{first + number}" for number in range(REPLICAS)]
     port, admin_port = str(first + REPLICAS), str(first + REPLICAS + 1)

@@ -43,7 +43,7 @@ def finish_reasons(document: dict):
 def has_content(document: dict, kind: str) -> bool:
     if kind in ("content_block_start", "content_block_delta") or any(finish_reasons(document)):
         return True
-    if kind.startswith("response.") and kind not in PREAMBLE | END:
+    if kind.startswith("response.") and kind not in PREAMBLE | END and not kind.endswith(".done"):
         return True
     return any(
         isinstance(choice.get("text"), str)

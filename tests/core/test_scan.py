@@ -371,6 +371,13 @@ def test_at_most_the_wanted_number_of_keys_is_made():
     assert scan.prefix_keys(0) == []
 
 
+def test_a_lone_surrogate_in_the_prompt_is_hashed_and_counted():
+    body = b'{"prompt":"%b"}' % (b"\\ud83d\\ude00 \\ud83d a" * 50)
+    scan = BodyScan(body)
+    assert scan.prefix_keys() == oracle.prefix_keys(body)
+    assert scan.counts["other"] == 100
+
+
 def test_roots_differ_by_model_adapter_and_salt():
     roots = {
         prefix_root(b"m"),

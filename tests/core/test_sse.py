@@ -80,6 +80,7 @@ RESPONSES = b"".join(
         event({"response": {"error": None}, "type": "response.in_progress"}),
         event({"item": {"role": "assistant"}, "type": "response.output_item.added"}),
         event({"delta": "a", "type": "response.output_text.delta"}, "response.output_text.delta"),
+        event({"text": {"x": "a"}, "type": "response.reasoning_summary_text.done"}),
         event(
             {
                 "response": {
@@ -188,6 +189,8 @@ def test_an_error_named_only_by_its_event_line_is_an_error():
         ({"choices": [{"delta": {"reasoning_content": "hm"}}]}, True),
         ({"choices": [{"delta": {"tool_calls": [{"index": 0}]}}]}, True),
         ({"choices": [{"text": "a"}]}, True),
+        ({"text": "a", "meta_info": {"completion_tokens": 3}}, True),
+        ({"text": "a", "type": "response.output_text.done"}, False),
         ({"choices": [{"delta": {}, "finish_reason": "stop"}]}, True),
         ({"choices": [{"delta": {}, "finish_reason": None}]}, False),
         ({"choices": [{"delta": {"content": None}}]}, False),
