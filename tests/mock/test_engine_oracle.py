@@ -12,7 +12,7 @@ from headrace.mock.engine_model import FINISHED, FIRST_TOKEN, NEVER_NS, Engine
 
 CONFIGS = st.fixed_dictionaries(
     {
-        "kv_tokens": st.integers(8, 40).map(lambda blocks: blocks * 4),
+        "kv_tokens": st.one_of(st.integers(8, 40), st.integers(90, 160)).map(lambda n: n * 4),
         "block_tokens": st.just(4),
         "max_num_seqs": st.integers(1, 5),
         "max_num_batched_tokens": st.sampled_from([5, 8, 64]),
@@ -21,12 +21,13 @@ CONFIGS = st.fixed_dictionaries(
         "seed": st.integers(0, 2**64 - 1),
     }
 )
+STEP_END = -1  # not a time to wait, but until the current step ends
 SUBMIT = st.tuples(
     st.just("submit"), st.integers(1, 24), st.integers(1, 30), st.integers(0, 2), st.integers(0, 8)
 )
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from([0, 0, 1 * MS, 5 * MS, 7 * MS, 40 * MS, 300 * MS]),
+        st.sampled_from([0, 0, STEP_END, 1 * MS, 5 * MS, 7 * MS, 40 * MS, 300 * MS]),
         st.one_of(
             SUBMIT,
             SUBMIT,
@@ -51,6 +52,12 @@ class Pair:
         self.handles: list[tuple[int, Sequence]] = []
         self.room = (config["kv_tokens"] // 4 - 1) * 4
         self.now = 0
+
+    def wait(self, wait_ns):
+        if wait_ns != STEP_END:
+            self.now += wait_ns
+        elif self.naive.step_end is not None:
+            self.now = self.naive.step_end
 
     def do(self, operation):
         name, *values = operation
@@ -114,7 +121,7 @@ class Pair:
 def test_the_fast_engine_equals_the_step_by_step_one(config, operations, detailed):
     pair = Pair(config, detailed)
     for wait_ns, operation in operations:
-        pair.now += wait_ns
+        pair.wait(wait_ns)
         pair.do(operation)
     while (end_ns := pair.fast.next_event_ns()) != NEVER_NS:
         pair.next()

@@ -55,6 +55,26 @@ def rest(stream):
     return stream.response.read().decode().strip().split("\n\n")
 
 
+def control_then_health(url, action):
+    """The state after an action and, pipelined behind it so that no time passes, `/health`."""
+    body = json.dumps({"action": action}).encode()
+    head = b"POST /_control HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    sent = head + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    connection = connect(url)
+    connection.connect()
+    connection.sock.sendall(sent + b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    received = connection.sock.makefile("rb")
+    (_, report), health = read_answer(received), read_answer(received)
+    connection.close()
+    return json.loads(report)["replicas"][0]["state"], health
+
+
+def read_answer(file):
+    """Status and body of the next answer on a connection."""
+    head = b"".join(iter(file.readline, b"\r\n")).decode().lower()
+    return int(head.split()[1]), file.read(int(head.split("content-length: ")[1].split()[0]))
+
+
 def refused(url):
     try:
         ask(url, "/health")
@@ -81,9 +101,8 @@ def running(mock, count):
 def test_a_killed_engine_ends_streams_with_an_error_event_and_then_refuses(mock):
     stream, plain = streamed(mock.url), Open(mock.url)
     running(mock, 2)
-    assert control(mock.url, "kill")["state"] == "dead"
-    health = ask(mock.url, "/health")
-    assert (health.status, health.body) == (503, b"")
+    state_then, health = control_then_health(mock.url, "kill")
+    assert (state_then, *health) == ("dead", 503, b"")
     events = rest(stream)
     assert events[-2:] == captured("engine-killed-stream").body.decode().strip().split("\n\n")[-2:]
     assert not any("finish_reason" in e and '"finish_reason":null' not in e for e in events)
@@ -112,8 +131,8 @@ def test_a_restarted_replica_has_new_counters_an_empty_cache_and_a_new_start_tim
 def test_sigterm_ends_requests_with_reason_abort_while_health_stays_200(mock):
     stream, plain = streamed(mock.url), Open(mock.url)
     running(mock, 2)
-    assert control(mock.url, "sigterm")["state"] == "stopping"
-    assert ask(mock.url, "/health").status == 200
+    state_then, health = control_then_health(mock.url, "sigterm")
+    assert (state_then, *health) == ("stopping", 200, b"")
     last, done = rest(stream)[-2:]
     real = captured("sigterm-stream").events[-2][1]
     fake = json.loads(last.removeprefix("data: "))
@@ -135,7 +154,7 @@ def test_a_draining_replica_finishes_old_requests_and_gives_new_ones_500(mock):
     body = json.dumps(chat(max_tokens=60))
     plain_short.request("POST", CHAT, body, {"content-type": "application/json"})
     running(mock, 2)
-    control(mock.url, "drain", timeout_s=1.0)
+    control(mock.url, "drain", timeout_s=1.5)
     real = captured("draining-500-new-request")
     for stream in (False, True):
         fresh = ask(mock.url, CHAT, chat(stream=stream))
@@ -205,16 +224,14 @@ def test_overload_has_three_faces(mock):
     waiting.connection.close()
 
 
-def test_a_slowed_replica_takes_longer_by_the_factor(mock):
+def test_a_slowed_replica_takes_its_factor_longer(mock):
     def seconds():
         begin = time.monotonic()
         ask(mock.url, CHAT, chat(max_tokens=20))
         return time.monotonic() - begin
 
     control(mock.url, "slow", factor=4.0)
-    slowed = seconds()
-    control(mock.url, "slow", factor=1.0)
-    assert slowed > 4 * 20 * 8.78e-3 > 3 * seconds()
+    assert seconds() > 4 * 20 * 8.78e-3
 
 
 def test_heat_shows_on_the_gpu_page_and_in_the_steps(mock):

@@ -159,14 +159,10 @@ def test_the_openai_client_streams_completes_embeds_and_lists(url):
 
 
 def test_without_a_limit_the_answer_ends_by_itself(url):
-    whole = ask(url, CHAT, chat("Tell me")).json
-    assert whole["choices"][0]["finish_reason"] == "stop"
-    assert ask(url, CHAT, chat("Tell me")).json["usage"] == {
-        **whole["usage"],
-        "prompt_tokens_details": ask(url, CHAT, chat("Tell me")).json["usage"][
-            "prompt_tokens_details"
-        ],
-    }
+    first, again = (ask(url, CHAT, chat("Tell me")).json for _ in range(2))
+    assert first["choices"] == again["choices"]
+    assert first["choices"][0]["finish_reason"] == "stop"
+    assert first["usage"]["completion_tokens"] > 1
 
 
 # the engine behind it
@@ -238,6 +234,30 @@ def test_requests_above_the_batch_wait_and_are_counted_by_reason():
         connection.close()
 
 
+def test_embeddings_are_computed_by_the_engine(url, slow_url):
+    body = {"model": "tiny", "input": ["one two three", [1, 2, 3, 4, 5]]}
+    answer = ask(url, "/v1/embeddings", body).json
+    assert [entry["index"] for entry in answer["data"]] == [0, 1]
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] == 4 + 5
+    connection = connect(slow_url)
+    sent = json.dumps(body)
+    connection.request("POST", "/v1/embeddings", sent, {"content-type": "application/json"})
+    eventually(lambda: status(slow_url)["running"] == 2)
+    control(slow_url, "kill")
+    assert connection.getresponse().status == 500
+
+
+def test_sigterm_to_the_command_ends_streams_with_reason_abort():
+    with running_mock("--model", "tiny") as mock:
+        connection, response = open_stream(mock.url)
+        next_event(response)
+        assert mock.stop() == 0
+        events = [parse_event(e) for e in response.read().decode().strip().split("\n\n")]
+        assert events[-1][1] == "[DONE]"
+        assert events[-2][1]["choices"][0]["finish_reason"] == "abort"
+        connection.close()
+
+
 def test_speedup_divides_the_time_of_a_request():
     def seconds(speedup):
         with running_mock("--model", "tiny", "--speedup", speedup) as mock:
@@ -245,6 +265,6 @@ def test_speedup_divides_the_time_of_a_request():
             ask(mock.url, CHAT, chat(max_tokens=40))
             return time.monotonic() - begin
 
-    # 40 steps of 6.5 ms
-    assert 0.25 < seconds("1") < 0.6
-    assert seconds("20") < 0.15
+    usual = seconds("1")
+    assert usual > 40 * 6.5e-3
+    assert seconds("20") < usual

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from headrace.mock import asks, embeddings, text
+from headrace.mock import asks, text
 from headrace.mock.api_errors import (
     ApiError,
     bad_value,
@@ -18,12 +18,14 @@ from headrace.mock.api_errors import (
     shutting_down,
     unknown_model,
 )
-from headrace.mock.asks import Ask, Body
+from headrace.mock.asks import Ask, Body, Prompt
 from headrace.mock.dialects import Completions, Dialect, Usage
+from headrace.mock.embeddings import Embeddings
 from headrace.mock.generation import Generation
 from headrace.mock.http import Handler, Headers, Reply, Request
 from headrace.mock.metrics_page import CONTENT_TYPE
 from headrace.mock.named_events import Messages, Responses
+from headrace.mock.options import BLOCK_TOKENS
 from headrace.mock.replica import Replica, State
 
 VERSION = "0.32.0"
@@ -115,7 +117,6 @@ class Api:
 
     def _check(self, ask: Ask, request: Request) -> None:
         """Refuse what a real engine refuses before it answers anything."""
-        replica = self._replica
         ask.model = self._served(ask.model)
         rank = request.headers.get("x-data-parallel-rank", "0")
         if rank != "0":
@@ -127,16 +128,24 @@ class Api:
                 "Please request fewer output tokens."
             )
             raise bad_value(said, "max_tokens", ask.output_tokens)
-        room = min(limit, self._options.preset.kv_tokens - 64)
-        if any(prompt.tokens >= room for prompt in ask.prompts):
-            raise too_long(limit)
-        if replica.state is State.STOPPING:
-            raise shutting_down()
-        if replica.state is not State.UP:
-            raise engine_dead()
+        self._check_prompts(ask.prompts)
+        self._check_state()
+        replica = self._replica
         if replica.queue_is_full() and not (ask.stream and replica.refuse_after_head):
             replica.refused += 1
             raise overloaded()
+
+    def _check_prompts(self, prompts: list[Prompt]) -> None:
+        preset = self._options.preset
+        room = min(preset.max_model_len, preset.kv_tokens - 4 * BLOCK_TOKENS)
+        if any(prompt.tokens >= room for prompt in prompts):
+            raise too_long(preset.max_model_len)
+
+    def _check_state(self) -> None:
+        if self._replica.state is State.STOPPING:
+            raise shutting_down()
+        if self._replica.state is not State.UP:
+            raise engine_dead()
 
     def _served(self, name: str) -> str:
         if name and name not in self._replica.models:
@@ -161,7 +170,10 @@ class Api:
     def _embeddings(self, request: Request, reply: Reply) -> None:
         body = asks.parse_body(request)
         model = self._served(str(body.get("model") or ""))
-        send_json(reply, embeddings.answer(body, model), headers=self._id_headers(request))
+        embeddings = Embeddings(body, model, reply)
+        self._check_prompts(embeddings.prompts)
+        self._check_state()
+        self._replica.embed(embeddings, reply)
 
     def _tokenize(self, request: Request, reply: Reply) -> None:
         body = asks.parse_body(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import resource
 import signal
 import sys
 from functools import partial
@@ -19,6 +20,7 @@ from headrace.mock.options import Options
 from headrace.mock.presets import DEFAULT_PRESET, PRESETS
 from headrace.mock.replica import Replica
 
+GOODBYE_S = 0.1  # for the last events to leave
 EXAMPLE = "headrace mock --replicas 3 --port 8100 --preset llama3-8b-h100 --speedup 10"
 
 
@@ -48,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 1 if a port is taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return uvloop.run(_serve(args))
 
 
@@ -83,6 +88,9 @@ async def _serve(args: argparse.Namespace) -> int:
     print(f"headrace mock ready: {urls}", file=sys.stderr, flush=True)
     gc.freeze()
     await stop.wait()
+    for replica in fleet:
+        replica.stop()
+    await asyncio.sleep(GOODBYE_S)
     return 0
 
 

@@ -94,7 +94,7 @@ class Generation:
 
     def fail(self, error: ApiError) -> None:
         """The engine died or refused: an error event and `[DONE]`, or an error answer."""
-        self._replica.generations.discard(self)
+        self._replica.open.discard(self)
         if self._dialect.ask.stream:
             self._reply.event(error.event())
             self._reply.event(DONE)
@@ -110,7 +110,7 @@ class Generation:
         self._left -= 1
         if self._left:
             return
-        self._replica.generations.discard(self)
+        self._replica.open.discard(self)
         dialect = self._dialect
         seed = dialect.ask.seed
         said = [text.words(seed + i, 0, count) for i, count in enumerate(self._said)]

@@ -13,6 +13,7 @@ from headrace.mock.api_errors import engine_dead
 from headrace.mock.asks import Ask
 from headrace.mock.block_hashes import block_hashes
 from headrace.mock.dialects import Dialect
+from headrace.mock.embeddings import Embeddings
 from headrace.mock.engine_driver import EngineDriver, Sequence
 from headrace.mock.generation import Generation
 from headrace.mock.hardware import Hardware
@@ -34,6 +35,9 @@ class State(enum.Enum):
     STOPPING = "stopping"  # told to end: `/health` is still 200, new requests get 500
     DEAD = "dead"  # the engine died, the server still answers: `/health` is 503
     DOWN = "down"  # connections are refused
+
+
+Work = Generation | Embeddings
 
 
 class Replica:
@@ -62,7 +66,7 @@ class Replica:
         self.refuse_after_head = False
         self.refused = 0
         self.started_s = time.time()
-        self.generations: set[Generation] = set()
+        self.open: set[Work] = set()
         self.finished: Counter[str] = Counter()
         self.frozen_values: dict[str, float] | None = None
         engine = engine_of(
@@ -89,7 +93,7 @@ class Replica:
     ) -> Generation:
         """Start answering; the head of a stream goes out at once."""
         generation = Generation(self, dialect, reply, headers)
-        self.generations.add(generation)
+        self.open.add(generation)
         ask, now_ns = dialect.ask, self.driver.now_ns()
         for index in range(ask.sequences):
             prompt = ask.prompts[index // ask.n]
@@ -105,10 +109,22 @@ class Replica:
         self.driver.arm()
         return generation
 
-    def abort(self, generation: Generation) -> None:
+    def embed(self, embeddings: Embeddings, reply: Reply) -> None:
+        """Compute an embeddings request: for the engine, prompts with an answer of one token."""
+        self.open.add(embeddings)
+        embeddings.on_end = self.open.discard
+        reply.on_gone = lambda: self.abort(embeddings)
+        now_ns = self.driver.now_ns()
+        for index, prompt in enumerate(embeddings.prompts):
+            sequence = Sequence(embeddings, index, prompt.tokens, 1)
+            embeddings.sequences.append(sequence)
+            self.driver.submit(now_ns, sequence, b"")
+        self.driver.arm()
+
+    def abort(self, work: Work) -> None:
         """The client hung up: free what it had on the engine at once."""
-        self.generations.discard(generation)
-        for sequence in generation.sequences:
+        self.open.discard(work)
+        for sequence in work.sequences:
             self.driver.abort(sequence)
 
     def count_finish(self, reason: str) -> None:
@@ -204,8 +220,8 @@ class Replica:
         self.frozen_values = self.values()
         self.state = State.DEAD
         self.driver.kill()
-        for generation in list(self.generations):
-            generation.fail(engine_dead())
+        for work in list(self.open):
+            work.fail(engine_dead())
         self._loop.call_later(DEAD_ENGINE_S, self._if_same_life(lambda: self.crash(down_s)))
 
     def stop(self, drain_s: float = 0.0, down_s: float | None = None) -> None:
@@ -220,17 +236,17 @@ class Replica:
             self._end_all(down_s)
 
     def _drain(self, deadline: float, down_s: float | None) -> None:
-        if self.generations and self._loop.time() < deadline:
+        if self.open and self._loop.time() < deadline:
             again = self._if_same_life(lambda: self._drain(deadline, down_s))
             self._loop.call_later(0.05, again)
         else:
             self._end_all(down_s)
 
     def _end_all(self, down_s: float | None) -> None:
-        for generation in list(self.generations):
-            for sequence in generation.sequences:
+        for work in list(self.open):
+            for sequence in work.sequences:
                 self.driver.abort(sequence)
-            generation.end_by_replica()
+            work.end_by_replica()
         self._loop.call_later(STOPPING_S, self._if_same_life(lambda: self.crash(down_s)))
 
     def crash(self, down_s: float | None = None) -> None:
@@ -240,8 +256,8 @@ class Replica:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        for generation in list(self.generations):
-            self.abort(generation)
+        for work in list(self.open):
+            self.abort(work)
         for connection in list(self.connections):
             if not connection.spared:
                 connection.close()
