@@ -1,6 +1,7 @@
 import ssl
 from urllib.parse import urlsplit
 
+from headrace.core.fleet cimport FAILURE_RESET
 from headrace.proxy.plane cimport Plane
 from headrace.proxy.upstream cimport Upstream
 
@@ -48,8 +49,10 @@ cdef class Pool:
         cdef Upstream up
         self.closed = True
         for up in list(self.open):
-            if now or up.exchange is None:
+            if up.exchange is None:
                 up.close()
+            elif now:
+                up._broke(FAILURE_RESET)
         self.idle.clear()
 
     def close_idle(self):
