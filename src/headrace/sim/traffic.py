@@ -1,0 +1,198 @@
+"""Traffic of a scenario as prepared requests, equal for every policy of a seed."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from headrace import RouteRequest
+from headrace.bench import arrivals, traces, workload
+from headrace.bench.workload import Chats, Job, Lengths, Prefixes, Segment
+from headrace.sim.scenario import Scenario, ScenarioError, Traffic
+
+BLOCK_TOKENS = 64
+MASK = (1 << 64) - 1
+MODEL = "m"
+
+
+class Ask:
+    """One request, ready for router and engine. Times in ns, lengths in tokens."""
+
+    __slots__ = ("at_ns", "hashes", "output_tokens", "prompt_tokens", "route", "user")
+
+    def __init__(
+        self, at_ns: int, job: Job, estimate: float, *, answer_key: int | None, user: int = -1
+    ) -> None:
+        self.at_ns = at_ns
+        self.prompt_tokens = max(1, job.prompt_tokens)
+        self.output_tokens = max(1, job.output_tokens)
+        self.user = user
+        keys = _keys(job.prompt)
+        whole = keys
+        if answer_key is not None:
+            answer = Segment(answer_key, self.output_tokens, "assistant")
+            whole = _keys((*job.prompt, answer))
+        self.hashes = whole.tobytes()
+        self.route = RouteRequest(
+            MODEL,
+            prompt_tokens=max(1.0, estimate),
+            prefix=keys,
+            session=job.session,
+            max_tokens=None,
+        )
+
+
+def _keys(prompt: tuple[Segment, ...]) -> array[int]:
+    return array("Q", [key & MASK or 1 for key in workload.block_keys(prompt, BLOCK_TOKENS)])
+
+
+class Source(Protocol):
+    """Where requests come from: some at the start, and perhaps one more after each end."""
+
+    def start(self) -> Iterator[Ask]:
+        """Requests whose times are known beforehand, in order."""
+        ...
+
+    def after(self, ask: Ask, now_ns: int) -> Ask | None:
+        """The request that follows the end of another (closed loop)."""
+        ...
+
+
+class Open:
+    """Requests that come whatever the fleet does; prepared once, used for every policy."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        error = random.Random(f"estimate-{seed}")
+        sigma = scenario.estimate_error
+        self.asks = [
+            Ask(
+                round(request.at_s * 1e9),
+                request.job,
+                request.job.prompt_tokens * error.lognormvariate(0.0, sigma),
+                answer_key=None,
+            )
+            for request in islice(_requests(scenario.traffic, seed), scenario.traffic.requests)
+        ]
+
+    def start(self) -> Iterator[Ask]:
+        return iter(self.asks)
+
+    def after(self, ask: Ask, now_ns: int) -> None:
+        return None
+
+
+class Talks:
+    """Users in a closed loop: each sends the whole chat and a question, waits, thinks, goes on."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        traffic = scenario.traffic
+        self.traffic = traffic
+        self.sigma = scenario.estimate_error
+        self.lengths = Lengths(traffic.input_tokens, traffic.output_tokens, traffic.spread)
+        self.rngs = [random.Random(f"user-{seed}-{n}") for n in range(traffic.users)]
+        self.history: list[tuple[Segment, ...]] = [()] * traffic.users
+        self.left = [rng.randint(1, traffic.turns) for rng in self.rngs]
+        self.chat = [0] * traffic.users
+        self.sent = 0
+        self.answers: dict[int, Segment] = {}
+
+    def start(self) -> Iterator[Ask]:
+        pause = self.traffic.think_s
+        first = sorted((self.rngs[u].uniform(0, pause), u) for u in range(self.traffic.users))
+        return iter([self._next(user, round(at_s * 1e9)) for at_s, user in first])
+
+    def after(self, ask: Ask, now_ns: int) -> Ask | None:
+        user = ask.user
+        self.history[user] = (*self.history[user], self.answers[user])
+        self.left[user] -= 1
+        if self.left[user] <= 0:
+            self.history[user], self.left[user] = (), self.traffic.turns
+            self.chat[user] += 1
+        if self.sent >= self.traffic.requests:
+            return None
+        pause_s = self.rngs[user].expovariate(1 / self.traffic.think_s)
+        return self._next(user, now_ns + round(pause_s * 1e9))
+
+    def _next(self, user: int, at_ns: int) -> Ask:
+        rng = self.rngs[user]
+        self.sent += 1
+        input_tokens, output_tokens = self.lengths.draw(rng)
+        question = Segment(rng.getrandbits(63), input_tokens)
+        prompt = (*self.history[user], question)
+        self.history[user] = prompt
+        self.answers[user] = Segment(rng.getrandbits(63), output_tokens, "assistant")
+        job = Job(prompt, output_tokens, f"chat-{user}-{self.chat[user]}")
+        estimate = job.prompt_tokens * rng.lognormvariate(0.0, self.sigma)
+        return Ask(at_ns, job, estimate, answer_key=self.answers[user].key, user=user)
+
+
+def source_of(scenario: Scenario, seed: int) -> Source:
+    """The traffic of a seed; an open one may be used again, chats are for one run."""
+    if scenario.traffic.dataset == "chats":
+        return Talks(scenario, seed)
+    return Open(scenario, seed)
+
+
+def _requests(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
+    path = Path(traffic.dataset)
+    if path.suffix in (".csv", ".jsonl", ".log") or path.is_file():
+        return _recorded(path, traffic)
+    if traffic.rate is None or traffic.rate <= 0:
+        raise ScenarioError("traffic.rate: needed, above 0, for generated traffic")
+    if traffic.arrivals not in arrivals.NAMES:
+        raise ScenarioError(f"traffic.arrivals: {traffic.arrivals!r}; have {arrivals.NAMES}")
+    duration_s = traffic.requests / traffic.rate
+    times = arrivals.make(
+        traffic.arrivals, traffic.rate, random.Random(f"arrivals-{seed}"), duration_s
+    )
+    return workload.schedule(times, _jobs(traffic, random.Random(seed)))
+
+
+def _jobs(traffic: Traffic, rng: random.Random) -> Iterator[Job]:
+    lengths = Lengths(traffic.input_tokens, traffic.output_tokens, traffic.spread)
+    if traffic.dataset == "synthetic":
+        return workload.synthetic(rng, lengths)
+    if traffic.dataset == "shared-prefix" and traffic.hot_ratio:
+        return _hot(traffic, lengths, rng)
+    if traffic.dataset == "shared-prefix":
+        prefixes = Prefixes(traffic.prefixes, traffic.prefix_tokens, traffic.zipf)
+        return workload.shared_prefix(rng, lengths, prefixes)
+    if traffic.dataset == "multi-turn":
+        return workload.multi_turn(rng, lengths, Chats(traffic.users, traffic.turns))
+    if traffic.dataset == "mixed":
+        return _mixed(traffic, lengths, rng)
+    raise ScenarioError(f"traffic.dataset: no such data set or file: {traffic.dataset!r}")
+
+
+def _hot(traffic: Traffic, lengths: Lengths, rng: random.Random) -> Iterator[Job]:
+    """One prefix in a fixed share of the requests, the others equally often in the rest."""
+    systems = [
+        Segment(rng.getrandbits(63), traffic.prefix_tokens, "system")
+        for _ in range(traffic.prefixes)
+    ]
+    while True:
+        hot = rng.random() < traffic.hot_ratio
+        system = systems[0] if hot else rng.choice(systems[1:])
+        input_tokens, output_tokens = lengths.draw(rng)
+        yield Job((system, Segment(rng.getrandbits(63), input_tokens)), output_tokens)
+
+
+def _mixed(traffic: Traffic, lengths: Lengths, rng: random.Random) -> Iterator[Job]:
+    """Prompts from 100 tokens to the longest, each length class as likely as the next."""
+    while True:
+        _, output_tokens = lengths.draw(rng)
+        tokens = round(100 * (traffic.longest_tokens / 100) ** rng.random() ** 2)
+        yield Job((Segment(rng.getrandbits(63), tokens),), output_tokens)
+
+
+def _recorded(path: Path, traffic: Traffic) -> Iterator[workload.Request]:
+    if not path.is_file():
+        raise ScenarioError(f"traffic.dataset: no such file: {path}")
+    rows = list(islice(traces.read(path), traffic.requests))
+    if traffic.rate is None:
+        return iter(rows)
+    return workload.accelerate(rows, traffic.rate / workload.mean_rate_per_s(rows))
