@@ -95,6 +95,7 @@ def figures(scenario: Scenario, policy: str, outcome: Outcome) -> dict[str, Any]
         "requests": outcome.finished,
         "rejected": outcome.rejected,
         "lost": outcome.lost,
+        "attempts": outcome.attempts,
         "duration_s": outcome.duration_s,
         "ttft_s": distribution(outcome.ttft_s),
         "tpot_s": distribution(outcome.tpot_s),

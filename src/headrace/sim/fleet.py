@@ -32,6 +32,7 @@ class Outcome:
     rejected: int = 0
     lost: int = 0
     finished: int = 0
+    attempts: int = 0  # requests sent to replicas, refused ones included
     duration_s: float = 0.0
     prompt_tokens: int = 0
     hit_tokens: int = 0
@@ -98,6 +99,7 @@ class Fleet:
         self.flights: dict[int, _Flight] = {}
         self.numbers = count(1)
         self.outcome = Outcome(requests=[0] * len(groups))
+        self.refusing: set[int] = set()
         self.skipped = int(scenario.warmup_ratio * scenario.traffic.requests)
         self.arrived = 0
         self.ahead: Iterator[Ask] = iter(())
@@ -167,7 +169,8 @@ class Fleet:
     def _send(self, now_ns: int, flight: _Flight, lease: Lease) -> None:
         flight.lease, flight.replica = lease, self.index[lease.replica.url]
         engine, ask = self.engines[flight.replica], flight.ask
-        if not engine.alive:
+        self.outcome.attempts += 1
+        if not engine.alive or flight.replica in self.refusing:
             self._refused(now_ns, flight, lease)
             return
         number = next(self.numbers)
@@ -262,6 +265,10 @@ class Fleet:
             engine.freeze(now_ns)
         elif event.action == "unfreeze":
             engine.unfreeze(now_ns)
+        elif event.action == "refuse":
+            self.refusing.add(i)
+        elif event.action == "accept":
+            self.refusing.discard(i)
         elif event.action == "kill":
             for number in engine.kill(now_ns):
                 self._lose(now_ns, self.flights.pop(number))

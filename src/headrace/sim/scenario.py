@@ -45,13 +45,22 @@ class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turns: int = 8
     think_s: float = 10.0  # mean pause of a chat user
     longest_tokens: int = 32_000  # of mixed lengths
+    crowd: Crowd | None = None
+
+
+class Crowd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For a while the rate is `factor` times the usual one."""
+
+    at_s: float
+    until_s: float
+    factor: float
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that happens to one replica."""
 
     at_s: float
-    action: Literal["slow", "kill", "restart", "freeze", "unfreeze"]
+    action: Literal["slow", "kill", "restart", "freeze", "unfreeze", "refuse", "accept"]
     replica: int = 0
     factor: float = 1.0
 
@@ -87,6 +96,9 @@ def checked(scenario: Scenario) -> Scenario:
     for event in scenario.events:
         if not 0 <= event.replica < scenario.replica_count:
             raise ScenarioError(f"events.replica: there is no replica {event.replica}")
+    crowd = scenario.traffic.crowd
+    if crowd is not None and not (crowd.factor > 0 and 0 <= crowd.at_s < crowd.until_s):
+        raise ScenarioError("traffic.crowd: wanted factor > 0 and at_s < until_s")
     if scenario.traffic.requests < 1 or scenario.gateways < 1:
         raise ScenarioError("traffic.requests and gateways: at least 1")
     return scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +12,7 @@ from typing import Protocol
 from headrace import RouteRequest
 from headrace.bench import arrivals, traces, workload
 from headrace.bench.workload import Chats, Job, Lengths, Prefixes, Segment
-from headrace.sim.scenario import Scenario, ScenarioError, Traffic
+from headrace.sim.scenario import Crowd, Scenario, ScenarioError, Traffic
 
 BLOCK_TOKENS = 64
 MASK = (1 << 64) - 1
@@ -149,7 +149,21 @@ def _requests(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
     times = arrivals.make(
         traffic.arrivals, traffic.rate, random.Random(f"arrivals-{seed}"), duration_s
     )
+    if traffic.crowd is not None:
+        times = crowded(times, traffic.crowd)
     return workload.schedule(times, _jobs(traffic, random.Random(seed)))
+
+
+def crowded(times: Iterable[float], crowd: Crowd) -> Iterator[float]:
+    """The same arrivals, closer together while the crowd is there."""
+    busy_s = crowd.until_s - crowd.at_s
+    for time_s in times:
+        if time_s <= crowd.at_s:
+            yield time_s
+        elif time_s <= crowd.at_s + busy_s * crowd.factor:
+            yield crowd.at_s + (time_s - crowd.at_s) / crowd.factor
+        else:
+            yield time_s - busy_s * (crowd.factor - 1)
 
 
 def _jobs(traffic: Traffic, rng: random.Random) -> Iterator[Job]:
