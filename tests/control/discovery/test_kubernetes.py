@@ -1,0 +1,151 @@
+"""List and watch against an API server that misbehaves."""
+
+import asyncio
+import contextlib
+
+import pytest
+from fake_api import FakeApi, endpoint_slice, pod
+
+client = pytest.importorskip("kubernetes_asyncio.client", reason="headrace[kubernetes] is missing")
+
+from headrace.config import Kubernetes
+from headrace.control.discovery import informer
+from headrace.control.discovery.kubernetes import follow
+
+LABELS = {"app": "vllm"}
+SETTINGS = Kubernetes(enabled=True, namespace="ns", selector=LABELS)
+
+
+@contextlib.asynccontextmanager
+async def following(settings=SETTINGS, prepare=None):
+    """(fake API server, list of published URL lists) with the source running."""
+    fake = FakeApi()
+    await fake.start()
+    if prepare:
+        prepare(fake)
+    api = client.ApiClient(client.Configuration(host=fake.url))
+    published = []
+    task = asyncio.ensure_future(
+        follow(settings, lambda found: published.append([r.url for r in found]), api)
+    )
+    try:
+        yield fake, published
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await api.close()
+        await fake.stop()
+
+
+async def until(condition, timeout_s=5.0):
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(informer, "BACKOFF_FIRST_S", 0.01)
+    monkeypatch.setattr(informer, "BACKOFF_MAX_S", 0.05)
+
+
+def one(address, conditions=None):
+    return endpoint_slice("s", [(address, None, conditions or {"ready": True})], labels=LABELS)
+
+
+A, B = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
+
+
+def test_changes_arrive_by_watch():
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]])
+            await until(lambda: f.watchers["endpointslices"])
+            f.put("endpointslices", one("10.0.0.2"))
+            await until(lambda: p[-1] == [B])
+            f.bookmark()
+            f.put("endpointslices", one("10.0.0.2", {"ready": False, "terminating": True}))
+            await until(lambda: p[-1] == [])
+            assert f.lists == 2
+
+    asyncio.run(run())
+
+
+def test_a_missed_delete_is_repaired_at_the_next_list():
+    async def run():
+        def prepare(f):
+            f.put("pods", pod("a", "10.0.0.1", labels=LABELS))
+            f.put("pods", pod("b", "10.0.0.2", labels=LABELS))
+
+        async with following(prepare=prepare) as (f, p):
+            await until(lambda: p[-1:] == [[A, B]] and f.watchers["pods"])
+            f.delete("pods", "b", silent=True)
+            await asyncio.sleep(0.1)
+            assert p[-1] == [A, B]
+            f.drop()
+            await until(lambda: p[-1] == [A])
+
+    asyncio.run(run())
+
+
+def test_410_lists_again_at_once():
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"] and f.watchers["pods"])
+            f.put("endpointslices", one("10.0.0.2"), silent=True)
+            f.error(410)
+            await until(lambda: p[-1] == [B])
+
+    asyncio.run(run())
+
+
+def test_a_flapping_server_removes_nobody():
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"])
+            for status in (500, 503, 429):
+                f.refuse = (status, {"message": "no"})
+                f.drop()
+                await asyncio.sleep(0.05)
+                f.refuse = None
+                await asyncio.sleep(0.05)
+            f.list_delay_s = 0.1
+            f.drop()
+            await asyncio.sleep(0.3)
+            assert p == [[A]]
+
+    asyncio.run(run())
+
+
+def test_long_lists_come_in_pages():
+    async def run():
+        def prepare(f):
+            f.page = 3
+            for n in range(10):
+                f.put("pods", pod(f"p{n}", f"10.0.0.{n + 1}", labels=LABELS))
+
+        async with following(prepare=prepare) as (_, p):
+            await until(lambda: p and len(p[-1]) == 10)
+
+    asyncio.run(run())
+
+
+def test_a_forbidden_verb_is_named_with_its_resource(caplog):
+    async def run():
+        async with following(prepare=lambda f: setattr(f, "refuse", (403, {"m": "no"}))) as (_, p):
+            await until(lambda: "may not list" in caplog.text)
+            assert p == []
+
+    asyncio.run(run())
+    assert "may not list endpointslices.discovery.k8s.io: 403" in caplog.text
+    assert "grant the verb list on pods" in caplog.text
+
+
+def test_a_selector_without_matches_is_warned_of(caplog):
+    async def run():
+        async with following(prepare=lambda f: f.put("pods", pod("a", "10.0.0.1"))) as (_, p):
+            await until(lambda: p == [[]])
+
+    asyncio.run(run())
+    assert "matches nothing" in caplog.text

@@ -1,0 +1,91 @@
+import pytest
+from fake_api import endpoint_slice, pod
+
+from headrace.control.discovery.slices import replicas
+
+SELECTOR = {"app": "vllm"}
+LABELS = {"app": "vllm"}
+
+
+def urls(slices, pods=(), **more):
+    return [r.url for r in replicas(slices, pods, SELECTOR, **more)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "serves"),
+    [
+        ({"ready": True}, True),
+        ({}, True),
+        ({"ready": None}, True),
+        ({"ready": False}, False),
+        ({"ready": False, "serving": True, "terminating": True}, False),
+        ({"ready": True, "terminating": True}, False),
+    ],
+)
+def test_conditions_decide_whether_an_endpoint_serves(conditions, serves):
+    part = endpoint_slice("s", [("10.0.0.1", None, conditions)], labels=LABELS)
+    assert urls([part]) == (["http://10.0.0.1:8000"] if serves else [])
+
+
+def test_a_slice_counts_by_its_labels_or_by_those_of_its_pods():
+    other = endpoint_slice("other", [("10.0.0.9", "other-0", {})], labels={"app": "db"})
+    ours = endpoint_slice("ours", [("10.0.0.1", "vllm-0", {})])
+    pods = [pod("vllm-0", "10.0.0.1", labels=LABELS), pod("other-0", "10.0.0.9")]
+    assert urls([other, ours], pods) == ["http://10.0.0.1:8000"]
+
+
+def test_pods_without_a_service_count_when_they_are_ready():
+    pods = [
+        pod("a", "10.0.0.1", labels=LABELS),
+        pod("b", "10.0.0.2", labels=LABELS, ready=False),
+        pod("c", "10.0.0.3", labels=LABELS, ready=None),
+        pod("d", "10.0.0.4", labels=LABELS, deletionTimestamp="2026-01-01T00:00:01Z"),
+    ]
+    assert urls([], pods) == ["http://10.0.0.1:8000"]
+
+
+def test_a_pod_that_a_slice_calls_not_ready_is_not_taken_by_its_own_word():
+    part = endpoint_slice("s", [("10.0.0.1", "a", {"ready": False})], labels=LABELS)
+    assert urls([part], [pod("a", "10.0.0.1", labels=LABELS)]) == []
+
+
+def test_annotations_and_the_exporter_of_the_node_are_taken_over():
+    annotations = {
+        "headrace.io/models": "m, m-lora",
+        "headrace.io/weight": "0.5",
+        "headrace.io/port": "9000",
+        "headrace.io/gpus": "0,GPU-abc",
+        "headrace.io/max-concurrency": "64",
+    }
+    exporter = pod("dcgm-x", "10.0.1.1", labels={"app.kubernetes.io/name": "dcgm-exporter"})
+    (found,) = replicas(
+        [], [pod("a", "10.0.0.1", labels=LABELS, annotations=annotations), exporter], SELECTOR
+    )
+    assert found.url == "http://10.0.0.1:9000"
+    assert found.models == ("m", "m-lora")
+    assert (found.weight, found.max_concurrency) == (0.5, 64)
+    assert found.gpus == (0, "GPU-abc")
+    assert found.dcgm_url == "http://10.0.1.1:9400/metrics"
+    assert found.labels == {"kubernetes.namespace": "ns", "kubernetes.pod": "a"}
+
+
+def test_two_pods_with_one_address_the_younger_has_it(caplog):
+    old = pod("old", "10.0.0.1", labels=LABELS, annotations={"headrace.io/weight": "0.1"})
+    new = pod("new", "10.0.0.1", labels=LABELS, creationTimestamp="2026-01-02T00:00:00Z")
+    for pods in ([old, new], [new, old]):
+        (found,) = replicas([], pods, SELECTOR)
+        assert found.labels["kubernetes.pod"] == "new"
+    assert "claimed by" in caplog.text
+
+
+def test_nonsense_in_one_pod_costs_only_that_pod(caplog):
+    bad = pod("bad", "not an address", labels=LABELS)
+    weird = pod("weird", "10.0.0.2", labels=LABELS, annotations={"headrace.io/weight": "-3"})
+    good = pod("good", "fd00::1", labels=LABELS, annotations={"headrace.io/port": "eleven"})
+    assert urls([], [bad, weird, good]) == ["http://[fd00::1]:8000"]
+    assert "not usable" in caplog.text
+
+
+def test_an_empty_selector_matches_nothing():
+    part = endpoint_slice("s", [("10.0.0.1", None, {})], labels=LABELS)
+    assert replicas([part], [], {}) == ()
