@@ -6,11 +6,11 @@ import contextlib
 import pytest
 from fake_api import FakeApi, endpoint_slice, pod
 
-client = pytest.importorskip("kubernetes_asyncio.client", reason="headrace[kubernetes] is missing")
-
 from headrace.config import Kubernetes
 from headrace.control.discovery import informer
 from headrace.control.discovery.kubernetes import follow
+
+client = pytest.importorskip("kubernetes_asyncio.client", reason="headrace[kubernetes] is missing")
 
 LABELS = {"app": "vllm"}
 SETTINGS = Kubernetes(enabled=True, namespace="ns", selector=LABELS)
