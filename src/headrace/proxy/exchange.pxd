@@ -52,6 +52,7 @@ cdef class Exchange:
     cdef int endpoint
     cdef bint routed  # counts as a request in the gateway
     cdef bint stream, is_head
+    cdef bint resent  # over a fresh connection, because a pooled one was stale
     cdef bint strips_usage
     cdef int64_t max_tokens
     cdef int retries
@@ -87,6 +88,7 @@ cdef class Exchange:
     cdef int refuse_waiting(self, uint64_t now_ns) except -1
     # own
     cdef int _attempt(self, uint64_t now_ns) except -1
+    cdef bint _resend(self, uint64_t now_ns) except -1
     cdef int _send(self, Upstream up, uint64_t now_ns) except -1
     cdef bint _try_again(self, int failure, uint64_t now_ns) except -1
     cdef int _fail(self, int failure, uint64_t now_ns) except -1

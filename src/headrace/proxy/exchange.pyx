@@ -54,7 +54,7 @@ cdef class Exchange:
         self.state = X_READING
         self.began_ns = now_ns
         self.status = self.endpoint = self.retries = 0
-        self.stream = self.is_head = self.strips_usage = False
+        self.stream = self.is_head = self.strips_usage = self.resent = False
         self.queue_wait_ns = self.sent_ns = self.byte_ns = self.blocked_ns = self.bytes_in = self.bytes_out = 0
         self.closes = self.r.minor == 0 or self.r.flags & HEAD_CLOSE != 0
         self.request_id = self._read_id()
@@ -157,7 +157,7 @@ cdef class Exchange:
             pool = self.plane.pools[self.lease.slot]
         if pool is None:  # the row is ahead of the snapshot
             return self.on_broken(FAILURE_REFUSED)
-        up = pool.take()
+        up = None if self.resent else pool.take()
         if up is not None:
             return self._send(up, now_ns)
         self.state = X_CONNECTING
@@ -197,7 +197,7 @@ cdef class Exchange:
         if self.state == X_RELAYING and not self.holds:
             self.lease.end_failed(now, FAILURE_CUT)
             return self._cut(OUTCOME_UPSTREAM_ERROR, now)
-        if self._try_again(failure, now):
+        if self._try_again(failure, now) or (failure == FAILURE_STALE and self._resend(now)):
             return 0
         return self._fail(failure, now)
 
@@ -234,6 +234,22 @@ cdef class Exchange:
         else:
             self.state = X_BACKOFF
             self.plane.wheel.set(self.down, self.lease.start_at_ns)
+        return True
+
+    cdef bint _resend(self, uint64_t now_ns) except -1:
+        """A pooled connection was closed under the request, and there is no other replica or no retry allowed.
+
+        That is the pool's mistake, not the replica's failure: once, over a fresh connection, wherever routing sends it.
+        """
+        if self.resent:
+            return False
+        self.resent = True
+        self.lease.end_failed(now_ns, FAILURE_STALE)
+        intake.recall(self)
+        if self.plane.balancer.route(self.plane.request, self.lease, now_ns) != ROUTED:
+            return False
+        self.plane.count(SERIES_RETRIES, RETRY_STALE, 0, 0, 0)
+        self._attempt(now_ns)
         return True
 
     cdef int _fail(self, int failure, uint64_t now_ns) except -1:
@@ -278,6 +294,8 @@ cdef class Exchange:
         self.closes = self.closes or not delimited or self.plane.stopping
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
         write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes, self._own_lines())
+        if self.kept_bytes > JOINED_BYTES and self.up.has_unsent():
+            self.reusable = False
         self._drop_body()
         return self._relay(data, size, now)
 

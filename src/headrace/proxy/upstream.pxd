@@ -30,11 +30,13 @@ cdef class Upstream(Timed):
     cdef bint parsing_body  # the parser counts the body along, so that it can be used again
     cdef bint paused
     cdef uint64_t idle_since_ns
+    cdef int fd  # of the socket, to look whether the replica has closed it
 
     cdef void connect(self, uint64_t now_ns)
     cdef void send(self, Exchange exchange, bytes first, bytes second)
     cdef bint is_usable(self)
     cdef void release(self, uint64_t now_ns)
+    cdef bint has_unsent(self)
     cdef void close(self)
     cdef void pause(self)
     cdef void resume(self)

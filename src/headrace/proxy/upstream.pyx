@@ -18,6 +18,18 @@ from headrace.proxy.wheel cimport NEVER, Timed
 
 log = logging.getLogger("headrace.proxy")
 
+cdef extern from "sys/socket.h" nogil:
+    enum:
+        MSG_PEEK
+        MSG_DONTWAIT
+    ssize_t recv(int fd, void *buffer, size_t size, int flags)
+
+cdef extern from "sys/ioctl.h" nogil:
+    int ioctl(int fd, unsigned long request, ...)
+
+cdef extern from "linux/sockios.h" nogil:
+    unsigned long SIOCOUTQ
+
 cdef enum:
     MAX_HEAD_BYTES = 262144  # of a replica's response
 
@@ -71,6 +83,7 @@ cdef class Upstream(Timed):
             transport.abort()
             return
         self.pool.plane.wheel.set(self, NEVER)
+        self.fd = transport.get_extra_info("socket").fileno()
         self.phase = UP_IDLE
         self.exchange.on_connected(self)
 
@@ -91,9 +104,27 @@ cdef class Upstream(Timed):
             self.transport.write(second)
 
     cdef bint is_usable(self):
-        return (self.phase == UP_IDLE
-                and now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns
-                and not self.transport.is_closing())
+        """Whether it may carry another request: not too old, and neither closed nor spoken on by the replica.
+
+        The kernel may know of a close that the loop has not come to yet, hence the look.
+        """
+        cdef char byte
+        cdef ssize_t n
+        if self.phase != UP_IDLE:
+            return False
+        if now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
+            n = recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
+            if n < 0 or (n > 0 and self.pool.tls is not None):
+                return True
+        self.close()
+        return False
+
+    cdef bint has_unsent(self):
+        """Whether part of the request is still on its way: a replica that has answered may never read it."""
+        cdef int unread = 0
+        if self.transport.get_write_buffer_size():
+            return True
+        return ioctl(self.fd, SIOCOUTQ, &unread) == 0 and unread > 0
 
     cdef void release(self, uint64_t now_ns):
         """The response is complete and the connection sound: it waits for the next request."""
