@@ -30,6 +30,8 @@ cdef enum:
     RETRY_CONNECT = 1  # places in observe.reasons.RETRIED
     RETRY_STALE = 2
     RETRY_EARLY = 3
+    NONE = -1
+    STILL_UNKNOWN = -2
 
 
 cdef class Exchange:
@@ -291,12 +293,16 @@ cdef class Exchange:
                 self.mode = RELAY_ENCHUNK
             else:
                 delimited = False
+        if self.strips_usage and chunked and a.flags & HEAD_EVENTS and not a.flags & HEAD_ENCODED:
+            self.mode = RELAY_WITHOUT_USAGE
         self.closes = self.closes or not delimited or self.plane.stopping
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
         write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes, self._own_lines())
         if self.kept_bytes > JOINED_BYTES and self.up.has_unsent():
             self.reusable = False
-        self._drop_body()
+        self.holds = self.plane.before_first_token
+        if not self.holds:
+            self._drop_body()
         return self._relay(data, size, now)
 
     cdef int on_body(self, bytes data, size_t at) except -1:
@@ -312,10 +318,12 @@ cdef class Exchange:
         while at < size and not self.f.done and not self.f.bad:
             at += framing_next(&self.f, start + at, size - at, &payload, &n)
             if n:
-                self._observe(payload, n, now_ns)
-                if self.mode == RELAY_DECHUNK:
-                    self.plane.out.add(payload, n)
-        self._pass_on(data, first, at)
+                self._watch(payload, n, now_ns)
+        if self.holds:
+            if self._hold(data, first, at, now_ns):
+                return 0
+        else:
+            self._pass_on(data, first, at)
         if self.f.done:
             return self._complete(at < size, now_ns)
         if self.f.bad:
@@ -324,9 +332,17 @@ cdef class Exchange:
         self._set_deadline(now_ns)
         return 0
 
-    cdef int _observe(self, const char *data, size_t size, uint64_t now_ns) except -1:
-        cdef int events = self.seen.feed(data, size)
+    cdef int _watch(self, const char *data, size_t size, uint64_t now_ns) except -1:
+        """Body bytes without their framing."""
+        cdef int events
         self.byte_ns = now_ns
+        if self.mode == RELAY_RAW or self.mode == RELAY_ENCHUNK:
+            events = self.seen.feed(data, size)
+        elif self.mode == RELAY_DECHUNK:
+            events = self.seen.feed(data, size)
+            self.plane.body.add(data, size)
+        else:
+            events = self.seen.feed_without_usage(data, size, self.plane.body)
         if events:
             booking.tokens(self, events, now_ns)
         else:
@@ -334,28 +350,81 @@ cdef class Exchange:
         return 0
 
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1:
-        """Write what plane.out holds (a head, or bytes without their framing), then data[start:at]."""
+        cdef bytes ready = self._render(data, start, at)
+        if PyBytes_GET_SIZE(ready):
+            self.bytes_out += PyBytes_GET_SIZE(ready)
+            self.down.write(ready)
+        return 0
+
+    cdef bytes _render(self, bytes data, size_t start, size_t at):
+        """What the client gets: a head that stands in plane.out, then data[start:at] in the client's framing."""
         cdef Buffer out = self.plane.out
+        cdef Buffer body = self.plane.body
         cdef size_t n = at - start
-        self.bytes_out += n
         if self.mode == RELAY_RAW:
             if out.size == 0 and n == <size_t>PyBytes_GET_SIZE(data):
-                return self.down.write(data)
+                return data
             out.add(PyBytes_AS_STRING(data) + start, n)
-        elif self.mode == RELAY_ENCHUNK and n:
-            out.add_bytes(b"%x\r\n" % n)
-            out.add(PyBytes_AS_STRING(data) + start, n)
+            return out.take()
+        if self.mode == RELAY_ENCHUNK:
+            body.add(PyBytes_AS_STRING(data) + start, n)
+        if body.size and self.mode != RELAY_DECHUNK:
+            out.add_bytes(b"%x\r\n" % body.size)
+        out.add(body.data, body.size)
+        if body.size and self.mode != RELAY_DECHUNK:
             out.add(b"\r\n", 2)
-        if out.size:
-            self.down.write(out.take())
-        return 0
+        body.size = 0
+        if self.f.done and self.mode == RELAY_WITHOUT_USAGE:
+            out.add(b"0\r\n\r\n", 5)
+        return out.take()
+
+    # retry.before_first_token: a replica that dies or refuses before any content is as good as one that was not reached
+
+    cdef bint _hold(self, bytes data, size_t start, size_t at, uint64_t now_ns) except -1:
+        """Keep the answer until its first content; True if the request goes elsewhere instead."""
+        cdef Upstream up
+        cdef int failure
+        self.held = self._render(data, start, at) if self.held is None else self.held + self._render(data, start, at)
+        if self.f.bad:
+            return False  # as if it had been reset
+        failure = self._early_failure()
+        if failure == STILL_UNKNOWN and PyBytes_GET_SIZE(self.held) <= MAX_HELD_BYTES:
+            return False
+        if failure >= 0:
+            up, self.up = self.up, None
+            if self._try_again(failure, now_ns):
+                up.close()
+                return True
+            self.up = up
+        self.holds = False
+        self._drop_body()
+        self.bytes_out += PyBytes_GET_SIZE(self.held)
+        self.down.write(self.held)
+        self.held = None
+        return False
+
+    cdef int _early_failure(self) noexcept:
+        """The failure that an answer begins with, NONE if it begins well, or STILL_UNKNOWN."""
+        if self.seen.events:
+            if self.seen.begins_with_error():
+                return FAILURE_ERROR_EVENT
+            return NONE if self.f.done or self.seen.has_begun() else STILL_UNKNOWN
+        if self.status >= 500 and self.status != 503:
+            if not self.f.done:
+                return STILL_UNKNOWN
+            return FAILURE_GOING_AWAY if self.seen.going_away else NONE
+        return NONE if self.f.done or self.seen.content else STILL_UNKNOWN
 
     cdef int on_body_eof(self) except -1:
         """The replica has closed; whether that is the end is a matter of framing."""
         if self.f.kind == FRAMING_CLOSE:
             self.f.done = True
+            if self.holds:
+                self._hold(b"", 0, 0, now_ns())
             if self.mode == RELAY_ENCHUNK:
                 self.down.write(b"0\r\n\r\n")
+            elif self.mode == RELAY_WITHOUT_USAGE:
+                self._pass_on(b"", 0, 0)
             return self._complete(False, now_ns())
         self._let_go()
         return self.on_broken(FAILURE_RESET)
@@ -381,7 +450,7 @@ cdef class Exchange:
         cdef const char *after
         cdef uint64_t newlines = 0
         cdef Buffer out = self.plane.out
-        cdef bint closable = self.mode == RELAY_ENCHUNK or self.mode == RELAY_DECHUNK or self.f.kind == FRAMING_CLOSE
+        cdef bint closable = self.mode != RELAY_RAW or self.f.kind == FRAMING_CLOSE
         before = after = b""
         if self.mode == RELAY_RAW and self.f.kind == FRAMING_CHUNKED:
             closable = framing_close(&self.f, &before, &newlines, &after) == 0 and newlines <= MAX_FILL_BYTES
@@ -392,7 +461,7 @@ cdef class Exchange:
         event = replies.error_event(code, ENDPOINTS[self.endpoint])
         if newlines or not self.seen.is_between_events():
             event = b"\n\n" + event
-        if self.r.minor == 1 and (self.mode == RELAY_ENCHUNK or self.f.kind == FRAMING_CHUNKED):
+        if self.r.minor == 1:
             out.add_bytes(<bytes>before + b"\n" * newlines + <bytes>after + b"%x\r\n" % len(event) + event
                           + b"\r\n0\r\n\r\n")
         else:

@@ -88,11 +88,20 @@ cdef int _add_usage(Exchange x, BodyScan scan) except -1:
     """Ask for usage on behalf of a client that did not; the event is taken out again (Exchange.strips_usage)."""
     cdef scan_field *options = &scan.s.field[<int>SCAN_STREAM_OPTIONS]
     cdef scan_field *asked = &scan.s.field[<int>SCAN_INCLUDE_USAGE]
-    cdef size_t at
-    if not x.plane.inject_usage or x.endpoint not in WITH_STREAM_OPTIONS:
+    if not x.plane.inject_usage or x.endpoint not in WITH_STREAM_OPTIONS or x.body is not scan.body:
         return 0
     if scan.s.field[<int>SCAN_STREAM].kind != JSON_TRUE or asked.kind == JSON_TRUE:
         return 0
+    if asked.kind != JSON_ABSENT:
+        x.body = x.body[:asked.start] + b"true" + x.body[asked.end:]
+    elif options.kind == JSON_OBJECT:
+        comma = b"" if x.body[options.start + 1:options.end - 1].strip() == b"" else b","
+        x.body = x.body[:options.start + 1] + ASK_USAGE + comma + x.body[options.start + 1:]
+    elif options.kind == JSON_ABSENT:
+        x.body = x.body[:scan.s.object_start] + b'"stream_options":{' + ASK_USAGE + b"}," + x.body[scan.s.object_start:]
+    else:
+        return 0
+    x.strips_usage = True
     return 0
 
 

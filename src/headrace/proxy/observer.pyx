@@ -2,6 +2,11 @@ from libc.stdint cimport int64_t
 
 from headrace.core.sse cimport *
 from headrace.proxy.head cimport memmem
+from headrace.proxy.wire cimport Buffer
+
+
+cdef enum:
+    MAX_PARTIAL_BYTES = 65536  # an event of this size is no usage
 
 
 cdef class Observer:
@@ -21,7 +26,7 @@ cdef class Observer:
             before = self.w.stream.content_events
             sse_feed(&self.w.stream, data, size)
             if self.w.stream.seen & SSE_ERROR:
-                self.going_away = self.going_away or _says_shutdown(data, size)
+                self.going_away = self.going_away or _says_gone(data, size)
             if self.w.stream.content_events == before:
                 return 0
             self.content = True
@@ -29,9 +34,35 @@ cdef class Observer:
         self.content = True
         if not self.opaque:
             if self.failed:
-                self.going_away = self.going_away or _says_shutdown(data, size)
+                self.going_away = self.going_away or _says_gone(data, size)
             answer_feed(&self.w.plain, data, size)
         return 0
+
+    cdef int feed_without_usage(self, const char *data, size_t size, Buffer kept) except -1:
+        cdef unsigned long long before = self.w.stream.content_events
+        cdef size_t took
+        if self.partial is None:
+            self.partial = Buffer()
+        while size:
+            took = sse_step(&self.w.stream, data, size)
+            self.partial.add(data, took)
+            if self.w.stream.last_end == self.w.stream.position and self.partial.size:
+                if not self.w.stream.last_class & SSE_USAGE_ONLY:
+                    kept.add(self.partial.data, self.partial.size)
+                self.partial.size = 0
+            elif self.partial.size > MAX_PARTIAL_BYTES:
+                kept.add(self.partial.data, self.partial.size)
+                self.partial.size = 0
+            data += took
+            size -= took
+        self.content = self.w.stream.content_events > 0
+        return <int>(self.w.stream.content_events - before)
+
+    cdef bint has_begun(self) noexcept:
+        return self.w.stream.head_end > 0
+
+    cdef bint begins_with_error(self) noexcept:
+        return self.w.stream.head_end > 0 and self.w.stream.head_class & SSE_ERROR
 
     cdef void end(self) noexcept:
         cdef answer *a = &self.w.stream.answer if self.events else &self.w.plain
@@ -52,6 +83,6 @@ cdef class Observer:
         return not sse_in_event(&self.w.stream)
 
 
-cdef bint _says_shutdown(const char *text, size_t size) noexcept:
-    """How vLLM words it when it takes no new requests while /health is still well (DESIGN section 8)."""
-    return memmem(text, size, b"after shutdown", 14) != NULL
+cdef bint _says_gone(const char *text, size_t size) noexcept:
+    """How vLLM words it when its engine is dead or takes no new requests (DESIGN section 8)."""
+    return memmem(text, size, b"after shutdown", 14) != NULL or memmem(text, size, b"EngineCore", 10) != NULL

@@ -18,7 +18,8 @@ cdef class Plane:
     cdef Wheel wheel
     cdef Balancer balancer
     cdef RouteRequest request  # scratch: valid within one callback
-    cdef Buffer out  # scratch, likewise
+    cdef Buffer out  # scratch, likewise: what is to be written
+    cdef Buffer body  # scratch, likewise: body bytes without their framing
     cdef readonly object snapshot
     cdef readonly object config
     cdef uint64_t blob_seen

@@ -50,6 +50,7 @@ cdef class Plane:
         self.wheel = Wheel(now_ns())
         self.request = RouteRequest()
         self.out = Buffer()
+        self.body = Buffer()
         self.pools = []
         self.models = {}
         self.aliases = {}
