@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.plan.links import LINK_EFFICIENCY
+from headrace.plan.links import LINK_EFFICIENCY, Link
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import (
     Model,
@@ -21,6 +21,7 @@ from headrace.plan.precision import kv_element_bytes, weight_element_bytes
 from headrace.plan.queueing import largest_batch
 from headrace.plan.roofline import (
     EFFICIENCY_RANGES,
+    Machine,
     all_reduce_s,
     crossover_batch,
     decode_ceiling_tokens_per_s,
@@ -150,16 +151,10 @@ def _speed(plan: Plan) -> Iterator[Step]:
 
 def _communication(plan: Plan) -> Iterator[Step]:
     model, machine = plan.ask.model, plan.replica.machine
-    link = machine.tensor_link
-    if machine.tp > 1 and link is not None:
-        yield Step(
-            "all-reduce of a decode step",
-            "2 · layers · (latency + 2(tp − 1)/tp · hidden · 2 B ÷ bandwidth)",
-            f"2 · {model.layers} · ({link.latency_s * 1e6:g} µs + …) over {link.name}, "
-            f"{link.gbps:g} GB/s one way · {LINK_EFFICIENCY}",
-            f"{all_reduce_s(model, machine, 1) * 1e3:.2f} ms",
-            link.source,
-        )
+    if machine.tp > 1:
+        inside, between = plan.ask.inside, plan.ask.between
+        over = (between,) if machine.tp > plan.ask.gpus_per_host else (inside, between)
+        yield from (_all_reduce(model, machine, link) for link in over)
     stages = machine.split.pp
     if stages > 1:
         yield Step(
@@ -169,6 +164,20 @@ def _communication(plan: Plan) -> Iterator[Step]:
             f"{pipeline_bubble_ratio(stages, 1):.0%}",
             "GPipe (Huang et al., 2019)",
         )
+
+
+def _all_reduce(model: Model, machine: Machine, link: Link) -> Step:
+    """The cost over one kind of link, taken by the plan or for comparison."""
+    place = "inside the machine" if link.inside_machine else "across machines"
+    over = msgspec.structs.replace(machine, tensor_link=link)
+    return Step(
+        f"all-reduces of a decode step, {place}",
+        "2 · layers · (latency + 2(tp − 1)/tp · hidden · 2 B ÷ bandwidth)",
+        f"2 · {model.layers} · ({link.latency_s * 1e6:g} µs + …) over {link.name}, "
+        f"{link.gbps:g} GB/s one way · {LINK_EFFICIENCY}",
+        f"{all_reduce_s(model, over, 1) * 1e3:.2f} ms",
+        link.source,
+    )
 
 
 def _queueing(plan: Plan) -> Iterator[Step]:
