@@ -21,6 +21,7 @@ from headrace.plan.precision import kv_element_bytes, weight_element_bytes
 from headrace.plan.queueing import largest_batch
 from headrace.plan.roofline import (
     EFFICIENCY_RANGES,
+    EXPERT_COMPUTE_RATIO,
     Machine,
     all_reduce_s,
     crossover_batch,
@@ -114,15 +115,17 @@ def _speed(plan: Plan) -> Iterator[Step]:
     ask, replica = plan.ask, plan.replica
     model, machine, used = ask.model, replica.machine, ask.efficiency
     low, high = EFFICIENCY_RANGES["compute_ratio"]
+    reached = used.compute_ratio * (EXPERT_COMPUTE_RATIO if model.experts else 1.0)
+    halved = ", half of it with experts" if model.experts else ""
     yield Step(
         "prefill of one prompt",
         "max(2·P·n + attention, weights read) ÷ (FLOPS · MFU · tp) + all-reduces",
         f"2 · {matmul_params(model) / 1e9:.2f} G · {ask.traffic.uncached_tokens:.0f} ÷ "
-        f"({ask.gpu.flops_per_s(ask.weights_dtype) / 1e12:.0f} T · {used.compute_ratio:.2f} · "
+        f"({ask.gpu.flops_per_s(ask.weights_dtype) / 1e12:.0f} T · {reached:.2f} · "
         f"{machine.tp}); attention 4·heads·width·n²/2 a layer",
         f"{replica.prefill_s * 1e3:.0f} ms "
         f"({ask.traffic.uncached_tokens / replica.prefill_s:.0f} tokens/s)",
-        "measured" if ask.measured else f"MFU {low:g}–{high:g} in published runs",
+        "measured" if ask.measured else f"MFU {low:g}–{high:g} in published runs{halved}",
     )
     yield Step(
         "decode ceiling of one stream",
