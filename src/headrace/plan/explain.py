@@ -165,7 +165,7 @@ def _communication(plan: Plan) -> Iterator[Step]:
             "(pp − 1)/(chunks + pp − 1)",
             f"({stages} − 1)/(1 + {stages} − 1)",
             f"{pipeline_bubble_ratio(stages, 1):.0%}",
-            "GPipe (Huang et al., 2019)",
+            "GPipe, NeurIPS 2019",
         )
 
 
