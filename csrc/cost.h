@@ -13,6 +13,7 @@
 #define HEADRACE_COST_H
 
 #include "learn.h"
+#include "prefix.h"
 #include "view.h"
 
 #define COST_STEPS 1.5
@@ -40,10 +41,23 @@ struct cost_terms {
     double hit_tokens, uncached_tokens, slowness;
 };
 
-/* h: resident tokens, fading with age; blocks is 0 where nothing matched. */
-static inline double cost_hit_tokens(double prompt_tokens, uint16_t blocks, float age)
+/* Tokens of one prompt block: the prompt's over its blocks (the last one, which has no key, is half
+ * full in the mean). A prompt whose blocks were not all looked at, or say nothing about its size
+ * (images), has what a block of text usually has. */
+static inline double cost_block_tokens(double prompt_tokens, int blocks)
 {
-    double matched = blocks * 64.0;
+    double tokens = prompt_tokens / (blocks + 0.5);
+    return blocks >= PREFIX_MAX_BLOCKS || tokens > 4 * PREFIX_BLOCK_TOKENS ||
+                   tokens < PREFIX_BLOCK_TOKENS / 4.0
+               ? PREFIX_BLOCK_TOKENS
+               : tokens;
+}
+
+/* h: resident tokens, fading with age; blocks is 0 where nothing matched. */
+static inline double cost_hit_tokens(double prompt_tokens, double block_tokens, uint16_t blocks,
+                                     float age)
+{
+    double matched = blocks * block_tokens;
     double share = matched < prompt_tokens ? matched : prompt_tokens;
     return share * (1 - (double)age * (double)age);
 }

@@ -48,6 +48,7 @@ struct lb_request {
     struct cost_request cost;
     const uint64_t *prefix; /* block keys, chained */
     int prefix_count;
+    double block_tokens; /* of one of these blocks */
     int has_session;
     uint64_t session;
 };
@@ -107,9 +108,9 @@ void lb_score_load(const struct lb_pool *p, const struct lb_request *q, double *
 static inline double lb_hit_tokens(const struct lb_pool *p, const struct lb_request *q, int place)
 {
     uint16_t slot = p->slots[place];
-    return p->match
-               ? cost_hit_tokens(q->cost.prompt_tokens, p->match->blocks[slot], p->match->age[slot])
-               : 0;
+    return p->match ? cost_hit_tokens(q->cost.prompt_tokens, q->block_tokens,
+                                      p->match->blocks[slot], p->match->age[slot])
+                    : 0;
 }
 
 /* Place with the least score, equal ones by chance. */

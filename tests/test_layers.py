@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import headrace
+
 PACKAGE = Path(__file__).parent.parent / "src" / "headrace"
 
 # part -> the parts it may import; a part is a sub-package or a module of the top level
@@ -54,9 +56,9 @@ IMPORT = re.compile(
 
 
 def part_of(module):
-    """`headrace.core.scan` -> `core`; the package itself is ``."""
-    words = module.split(".")
-    return words[1] if len(words) > 1 else ""
+    """`headrace.core.scan` -> `core`; `headrace.Router` -> `router`, where it lives."""
+    words = headrace._HOME.get(module.removeprefix("headrace."), module).split(".")
+    return words[1]
 
 
 def running(tree):

@@ -15,7 +15,7 @@ from headrace.core.request cimport KIND_EMBED, KIND_GENERATE, RequestKind, Route
 from headrace.core.segment cimport Segment
 
 
-cdef enum Verdict:
+cpdef enum Verdict:
     ROUTED = 0
     NO_REPLICA = 1  # known model, nobody can serve it
     OVERLOADED = 2  # every eligible replica is above its limit

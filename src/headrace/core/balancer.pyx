@@ -266,22 +266,22 @@ cdef class Balancer:
     # ---- what there is
 
     def configure(self, dict settings not None):
-        """Takes over settings: keys of `routing`, `admission` and `retry`; what is missing has its default."""
-        policy = settings.get("policy", "cost_aware")
+        """Takes over settings: all keys of `routing`, `admission` and `retry`, in one dict."""
+        policy = settings["policy"]
         if policy not in POLICIES:
             raise ValueError(f"policy: wanted {policy!r}, have {', '.join(POLICIES)}")
         self.settings = settings
         self.policy = POLICIES.index(policy)
         self.ops = lb_ops_of(self.policy)
-        self.load_factor = settings.get("load_factor", 1.25)
-        self.gateways = settings.get("gateways", 1)
-        self.overload_ratio = settings.get("overload_ratio", 0.8)
-        self.max_concurrent_requests = settings.get("max_concurrent_requests", 0)
-        self.max_retries = settings.get("max_retries", 1)
-        self.budget_ratio = settings.get("budget_ratio", 0.1)
-        self.min_per_s = settings.get("min_per_s", 3.0)
-        self.backoff_s = settings.get("backoff_s", 0.05)
-        self.jitter = settings.get("jitter", 1.0)
+        self.load_factor = settings["load_factor"]
+        self.gateways = settings["gateways"]
+        self.overload_ratio = settings["overload_ratio"]
+        self.max_concurrent_requests = settings["max_concurrent_requests"]
+        self.max_retries = settings["max_retries"]
+        self.budget_ratio = settings["budget_ratio"]
+        self.min_per_s = settings["min_per_s"]
+        self.backoff_s = settings["backoff_s"]
+        self.jitter = settings["jitter"]
 
     def set_replica(self, int slot, str id not None):
         """The name behind a slot: hashing policies place replicas by it, alike in every process, host and release."""
@@ -436,6 +436,7 @@ cdef class Balancer:
         q.cost.output_tokens = 0 if request.kind == KIND_EMBED else learn_output(r, request.max_tokens)
         q.cost.sequences = request.sequences
         q.prefix, q.prefix_count = request.prefix, request.prefix_count
+        q.block_tokens = cost_block_tokens(q.cost.prompt_tokens, request.prefix_count)
         q.has_session, q.session = request.has_session, request.session
         pool.view, pool.rates = self.seen, r
         pool.match, pool.ring = NULL, NULL
@@ -476,8 +477,8 @@ cdef class Balancer:
         slot = self.slots[choice.place]
         lease.matched_tokens = 0
         if pool.match:
-            hit = cost_hit_tokens(q.cost.prompt_tokens, self.match.blocks[slot], self.match.age[slot])
-            lease.matched_tokens = <int>fmin(self.match.blocks[slot] * PREFIX_BLOCK_TOKENS, q.cost.prompt_tokens)
+            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot], self.match.age[slot])
+            lease.matched_tokens = <int>fmin(self.match.blocks[slot] * q.block_tokens, q.cost.prompt_tokens)
         lease.score = self.score[choice.place]
         lease.reason = LB_RETRY if again else choice.reason
         lease.prompt_tokens, lease.output_tokens = q.cost.prompt_tokens, q.cost.output_tokens
@@ -601,6 +602,10 @@ cdef class Balancer:
         self._renew(now_ns)
         self.tick(now_ns)
 
+    def forget_view(self):
+        """Rows have changed: the next decision reads them, whenever it comes."""
+        self.moved = True
+
     def enter(self, int count):
         """Counts requests that entered (or, negative, left) the gateway, for admission.max_concurrent_requests."""
         atom_add_i64(&self.block.self.requests, count)
@@ -647,7 +652,7 @@ cdef class Balancer:
         prefix_lookup(&self.table, request.prefix, request.prefix_count, m.slots, m.count, self.seen.prefix_blocks, self.match)
         for i in range(m.count):
             slot = m.slots[i]
-            hit = cost_hit_tokens(q.cost.prompt_tokens, self.match.blocks[slot], self.match.age[slot])
+            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot], self.match.age[slot])
             cost_explain(self.seen, &self.groups[m.group], slot, self.typical[m.group], &q.cost, hit, &t)
             found["replicas"].append({
                 "slot": slot, "eligible": slot in scores, "why": ADMISSIONS[whys[i]], "score": scores.get(slot),

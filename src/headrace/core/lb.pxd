@@ -67,10 +67,6 @@ cdef extern from "learn.h" nogil:
     void learn_prompt(group_cell *g, const double *features, double tokens)
     void learn_slowness(cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
                         uint64_t now_ns)
-    struct learn_speed:
-        double w
-    void learn_speed_add(learn_speed *s, const cell *c, uint32_t generation, uint64_t now_ns)
-    double learn_speed_value(const learn_speed *s)
 
 cdef extern from "tokens.h" nogil:
     enum:
@@ -181,7 +177,8 @@ cdef extern from "cost.h" nogil:
         double hit_tokens, uncached_tokens, slowness
     double cost_slowness(const view *v, uint32_t slot, double typical)
     double cost_typical(const view *v, const uint16_t *slots, int n)
-    double cost_hit_tokens(double prompt_tokens, uint16_t blocks, float age)
+    double cost_block_tokens(double prompt_tokens, int blocks)
+    double cost_hit_tokens(double prompt_tokens, double block_tokens, uint16_t blocks, float age)
     double cost_first_token_s(const view *v, const rates *r, uint32_t slot, double typical,
                               double uncached_tokens)
     void cost_explain(const view *v, const rates *r, uint32_t slot, double typical,
@@ -198,6 +195,7 @@ cdef extern from "lb.h" nogil:
         cost_request cost
         const uint64_t *prefix
         int prefix_count
+        double block_tokens
         bint has_session
         uint64_t session
     struct lb_pool:

@@ -6,6 +6,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from headrace.core.lb cimport *
 from headrace.core.scan cimport *
 
+MAX_PREFIX_KEYS = PREFIX_MAX_BLOCKS
+GENERATE, EMBED = KIND_GENERATE, KIND_EMBED
+
 cdef enum:
     NO_RANK = 1 << 30
     RANK_SESSION_ID = NO_RANK - 2
