@@ -1,0 +1,1 @@
+"""How good the decisions are: the real Router before engine models, in simulated time."""
