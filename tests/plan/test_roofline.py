@@ -25,7 +25,7 @@ def test_27b_in_int4_tops_out_near_200_tokens_a_second_at_3_35_tb() -> None:
 
 # Single streams measured with vLLM: model, card, tp, tokens a second.
 SINGLE_STREAMS = [
-    # johnmusgrave.com, "vLLM throughput-latency sweep on NVIDIA A100", vLLM 0.23
+    # blog "vLLM throughput-latency sweep on NVIDIA A100", vLLM 0.23
     ("llama-3.1-8b", "A100-40G", 1, 75.0),
     # github.com/tenstorrent/tt-inference-server/issues/143: TPOT 30.9 ms on 2 × H100
     ("qwen2.5-72b", "H100-SXM", 2, 32.4),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from headrace import config as configuration
-from headrace.control import admin_replicas, compat, guard
+from headrace.control import admin_replicas, compat, explain, guard
 from headrace.control.admin_replicas import CONTROL
 from headrace.errors import ConfigError, HeadraceError, MethodNotAllowed, NotFound, Unauthorized
 from headrace.observe import dashboard, exposition
@@ -55,6 +55,7 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/dashboard/data", dashboard_data)
     router.add_get("/config", show_config)
     router.add_post("/reload", reload)
+    router.add_post("/explain", explain.answer)
 
 
 @web.middleware

@@ -24,16 +24,16 @@ class Cell(NamedTuple):
     progress_ns: int
     busy_since_ns: int
     pending_s: float
-    slow_w: float
-    slow_wx: float
+    speed_known: float  # 0: nothing, 1 and more: enough
+    learned_slowness: float
 
     @property
     def slowness(self) -> float | None:
         """How slow beside what its group is used to; None while too little is known."""
-        return self.slow_wx / self.slow_w if self.slow_w >= KNOWN_WEIGHT else None
+        return self.learned_slowness if self.speed_known >= KNOWN else None
 
 
-KNOWN_WEIGHT = 5.0  # decayed samples from which on a speed is worth a label
+KNOWN = 0.5  # of the weight of an exponential mean: from there on a speed is worth a label
 
 
 class Evidence:
@@ -44,12 +44,12 @@ class Evidence:
         self._last: dict[int, tuple[int, Cell]] = {}  # slot → (generation of the slot, cell)
         self.cells: dict[str, Cell] = {}  # by replica id, of the last look
 
-    def look(self, members: Iterable[Member]) -> dict[str, Traffic]:
+    def look(self, members: Iterable[Member], now_ns: int) -> dict[str, Traffic]:
         """Return what is new of each replica; of one that is new itself, nothing yet."""
         seen = {}
         cells = {}
         for member in members:
-            cell = Cell(*self._segment.evidence(member.slot))
+            cell = Cell(*self._segment.evidence(member.slot, member.generation, now_ns))
             cells[member.id] = cell
             known = self._last.get(member.slot)
             last = known[1] if known is not None and known[0] == member.first_generation else cell

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.control.registry import Member
 
 TICK_S = 0.1
+SWEEP_S = 1.0  # between looks at a part of the prefix table
 JITTER = 0.1
 RECOVERY_S = 1.0  # the longest wait between the good checks that readmit
 
@@ -37,10 +38,15 @@ class Judge:
 
     def __init__(self, control: Control) -> None:
         self._control = control
+        self._swept_at_s = 0.0
 
     async def turn(self) -> None:
         """One round, and the pause until the next."""
         tick(self._control)
+        now_s = time.monotonic()
+        if now_s - self._swept_at_s >= SWEEP_S:
+            self._swept_at_s = now_s
+            self._control.segment.sweep_prefixes()
         await asyncio.sleep(TICK_S)
 
 
@@ -48,7 +54,7 @@ def tick(control: Control) -> None:
     """One round."""
     now_ns = time.monotonic_ns()
     members = list(control.registry.members.values())
-    control.fleet.take_traffic(control.evidence.look(members), now_ns)
+    control.fleet.take_traffic(control.evidence.look(members, now_ns), now_ns)
     label_slow(control, now_ns)
     control.rows.renew_neutral()
     for member in members:

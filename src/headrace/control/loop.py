@@ -21,6 +21,7 @@ from headrace.control import admin, checks, engines, judging, membership
 from headrace.control.discovery.sources import Sources
 from headrace.control.edge import repeat
 from headrace.control.evidence import Evidence
+from headrace.control.explain import Explainer
 from headrace.control.exporters import Exporters
 from headrace.control.fetch import Fetcher
 from headrace.control.fleet_health import FleetHealth
@@ -60,6 +61,7 @@ class Control:
         self.slowness = SlownessJudge()
         self.sources = Sources(lambda: membership.apply(self))
         self.exporters = Exporters(self)
+        self.explainer = Explainer(self)
         self.reloader = Reloader(self)
         self.upward = Upward(self)
         self.history = History()

@@ -67,6 +67,10 @@ cdef extern from "learn.h" nogil:
     void learn_prompt(group_cell *g, const double *features, double tokens)
     void learn_slowness(cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
                         uint64_t now_ns)
+    struct learn_speed:
+        double w
+    void learn_speed_add(learn_speed *s, const cell *c, uint32_t generation, uint64_t now_ns)
+    double learn_speed_value(const learn_speed *s)
 
 cdef extern from "tokens.h" nogil:
     enum:

@@ -75,6 +75,10 @@ class Segment:
         """Leases open on a slot, in all processes."""
     def cell(self, slot: int) -> dict[str, Any]:
         """Everything of one replica, summed over the processes (counters: and the archive)."""
+    def evidence(
+        self, slot: int, generation: int = ..., now_ns: int = ...
+    ) -> tuple[int, int, int, int, int, int, int, int, int, int, float, float, float]:
+        """What health judges a replica by, in the order that the source names."""
     def process(self, process: int) -> dict[str, Any]:
         """Gauges and counters of one process; `processes` is the archive."""
     def retire(self, process: int) -> None:

@@ -7,7 +7,7 @@ from posix.unistd cimport close
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from headrace.core.fleet cimport *
-from headrace.core.lb cimport PREFIX_MAX_JUMPS, prefix_capacity, prefix_forget, prefix_of, prefix_sweep, prefix_table
+from headrace.core.lb cimport learn_speed, learn_speed_add, learn_speed_value, PREFIX_MAX_JUMPS, prefix_capacity, prefix_forget, prefix_of, prefix_sweep, prefix_table
 
 MAX_SLOTS = FLEET_SLOTS
 MAX_PAIRS = FLEET_PAIRS
@@ -198,15 +198,18 @@ cdef class Segment:
             "completed_tokens": tokens,
         }
 
-    def evidence(self, int slot):
-        """What health judges a replica by, summed over the processes (counters: and the archive): succeeded, failed,
-        refused, going away, fail streak, requests, seqs, decoding, progress_ns, busy_since_ns, pending_s, slow_w, slow_wx."""
+    def evidence(self, int slot, uint32_t generation=0, uint64_t now_ns=0):
+        """What health judges a replica by, summed over the processes (counters: and the archive): succeeded, failed, refused,
+        going away, fail streak, requests, seqs, decoding, progress_ns, busy_since_ns, pending_s; and of that generation's
+        speed: how much is known of it (1: enough) and its slowness."""
         cdef cell *c
         cdef uint32_t p
         cdef int i
         cdef uint64_t succeeded = 0, failed = 0, refused = 0, leaving = 0, streak = 0, progress = 0, busy = 0, since
         cdef int64_t requests = 0, seqs = 0, decoding = 0
-        cdef double pending_s = 0, slow_w = 0, slow_wx = 0
+        cdef double pending_s = 0
+        cdef learn_speed speed
+        memset(&speed, 0, sizeof(speed))
         self._slot(slot)
         for p in range(self.base.processes + 1):
             c = &fleet_block(self.base, p).cells[slot]
@@ -227,10 +230,9 @@ cdef class Segment:
             seqs += atom_i32(&c.seqs)
             decoding += atom_i32(&c.decoding)
             pending_s += atom_f64(&c.pending_s)
-            slow_w += atom_f64(&c.slow_w)
-            slow_wx += atom_f64(&c.slow_wx)
+            learn_speed_add(&speed, c, generation, now_ns)
         return (succeeded, failed, refused, leaving, streak, requests, seqs, decoding, progress, busy, pending_s,
-                slow_w, slow_wx)
+                speed.w, learn_speed_value(&speed))
 
     # ---- processes
 

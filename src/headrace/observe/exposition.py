@@ -172,6 +172,7 @@ class _Page(Collector):
     def _gateway(self, f: _Families) -> None:
         control = self.control
         f.histogram("overhead_seconds", [], control.segment.overhead())
+        f["retry_budget_balance"].add_metric([], control.explainer.retry_budget())
         f["processes"].add_metric([], control.process_count)
         f["config_generation"].add_metric([], control.config_generation)
         f["config_errors"].add_metric([], control.config_errors)

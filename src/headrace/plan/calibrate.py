@@ -19,6 +19,7 @@ from headrace.plan.roofline import (
     Machine,
     all_reduce_s,
     attention_flops,
+    compute_s,
     decode_step_s,
     flops_per_token,
 )
@@ -117,7 +118,8 @@ def _solve_compute(
     """All of a lone first token but overhead and communication is computing."""
     flops = flops_per_token(model) * prompt + 2.0 * head_params(model)
     flops += attention_flops(model, prompt)
-    ideal_s = flops / (machine.gpu.flops_per_s(weights_dtype) * machine.tp)
+    whole = msgspec.structs.replace(DEFAULT_EFFICIENCY, compute_ratio=1.0)
+    ideal_s = compute_s(model, machine, flops, weights_dtype, whole)
     single = msgspec.structs.replace(machine, split=Split(machine.tp, 1))
     fixed_s = DEFAULT_EFFICIENCY.step_s + all_reduce_s(model, single, prompt)
     return _checked("ttft_s", ideal_s / max(1e-9, ttft_s - fixed_s))

@@ -12,8 +12,9 @@ from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
 from headrace.plan.planner import Plan
 from headrace.plan.queueing import latency_at
-from headrace.plan.replica import advised_utilization
+from headrace.plan.replica import advised_utilization, batch_steps
 from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s
+from headrace.plan.split import verdict
 
 PERCENTILES = (0.5, 0.9, 0.95, 0.99)
 
@@ -31,6 +32,9 @@ def plan_document(plan: Plan, decision: Decision, warnings: list[str]) -> dict[s
         traffic=msgspec.to_builtins(plan.ask.traffic),
         slo=msgspec.to_builtins(plan.ask.slo) | {"assumed": plan.ask.slo_assumed},
         replica=_replica(plan),
+        split=verdict(
+            plan.replica.split, plan.fleet.replicas if plan.fleet else 1, plan.ask.gpus_per_host
+        ),
         fleet=_fleet(plan),
         decision=msgspec.to_builtins(decision),
         warnings=warnings,
@@ -70,6 +74,10 @@ def _replica(plan: Plan) -> dict[str, Any]:
         "crossover_batch": round(
             crossover_batch(ask.model, replica.machine, ask.weights_dtype, ask.efficiency)
         ),
+        "batches": [
+            {"sequences": n, "tpot_s": step_s, "tokens_per_s": n / step_s}
+            for n, step_s in batch_steps(replica, ask)
+        ],
         "saturation_per_s": replica.saturation_per_s,
         "capacity_per_s": replica.capacity_per_s,
         "memory_per_gpu": {

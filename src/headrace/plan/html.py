@@ -13,7 +13,8 @@ from headrace.plan.explain import Step
 from headrace.plan.memory import Memory
 from headrace.plan.planner import Plan
 from headrace.plan.queueing import MAX_UTILIZATION, latency_at
-from headrace.plan.roofline import decode_step_s
+from headrace.plan.replica import decode_seconds
+from headrace.plan.split import verdict
 
 _BAR_WIDTH, _BAR_HEIGHT = 560, 130
 _LOADS = 40
@@ -44,14 +45,14 @@ def page(plan: Plan, decision: Decision, warnings: Sequence[str], steps: Sequenc
 
 
 def _answer(plan: Plan) -> str:
-    split = plan.replica.split
-    shape = f"a replica is {split.gpus} × {plan.ask.gpu.name} (tp {split.tp}, pp {split.pp})"
+    replicas = plan.fleet.replicas if plan.fleet else 1
+    how = verdict(plan.replica.split, replicas, plan.ask.gpus_per_host)
     if plan.fleet is None:
-        return shape
+        return how
     fleet = plan.fleet
     return (
-        f"{fleet.replicas} replicas, {fleet.cards} cards for {fleet.rate_per_s:.4g} requests/s; "
-        f"{shape}; utilisation {fleet.utilization:.0%}"
+        f"{fleet.replicas} replicas, {fleet.cards} cards for {fleet.rate_per_s:.4g} requests/s, "
+        f"utilisation {fleet.utilization:.0%}: {how}"
     )
 
 
@@ -89,13 +90,7 @@ def _batch_steps(plan: Plan) -> list[int]:
 
 
 def _roofline_points(plan: Plan) -> Points:
-    ask, machine = plan.ask, plan.replica.machine
-    context = ask.traffic.context_tokens
-    types = (ask.weights_dtype, ask.kv_dtype)
-    return [
-        (n, 1e3 * decode_step_s(ask.model, machine, *types, n, context, ask.efficiency))
-        for n in _batch_steps(plan)
-    ]
+    return [(n, 1e3 * decode_seconds(plan.replica, plan.ask, n)) for n in _batch_steps(plan)]
 
 
 def _law_points(plan: Plan) -> Points:

@@ -252,8 +252,8 @@ def _lognormal(mean: float, deviation: float) -> NormalDist:
 def lengths_like(mean: float, cv: float, count: int = 20) -> list[float]:
     """`count` equally likely lengths with about that mean and spread.
 
-    Quantiles of a Weibull distribution, whose shape is cv^-1.086 (Justus et al., 1978): as many
-    short answers as chat traffic has, and exponential at cv 1.
+    Quantiles of a Weibull distribution of shape cv^-1.086 (the approximation of wind statistics): as
+    many short answers as chat traffic has, and exponential at cv 1.
     """
     if cv < 0.01:
         return [mean]
@@ -290,8 +290,8 @@ def _ttft_s(law: StepLaw, traffic: Traffic, chain: _Chain, percentile: float) ->
 
 
 def _place_wait_s(traffic: Traffic, chain: _Chain, percentile: float) -> float:
-    """Quantile of the wait for a place in a full batch (exponential, as in M/M/n, scaled by
-    (1 + cv²)/2 for the regularity of the lengths: Allen and Cunneen)."""
+    """Quantile of the wait for a place in a full batch: exponential, as in M/M/n, scaled by
+    (1 + cv²)/2 for the regularity of the lengths (the Allen-Cunneen approximation)."""
     beyond = 1 - percentile
     if chain.queued_ratio <= beyond:
         return 0.0

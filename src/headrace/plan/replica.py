@@ -18,6 +18,9 @@ from headrace.plan.queueing import capacity_per_s, saturation_rate_per_s
 from headrace.plan.roofline import Machine, decode_step_s, prefill_s
 from headrace.plan.steplaw import StepLaw, machine_of, step_law
 
+# Ten is the number of the second signal; the others show the shape of the curve.
+_SHOWN_BATCHES = (1, 4, 10, 16, 64, 256)
+
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of a plan."""
@@ -118,4 +121,24 @@ def _machine(ask: Ask, split: Split) -> Machine:
         split,
         ask.between if across else ask.inside,
         ask.inside if one_host else ask.between,
+    )
+
+
+def batch_steps(replica: Replica, ask: Ask) -> list[tuple[int, float]]:
+    """Batches from one sequence to the largest, with the seconds of their decode step."""
+    most = replica.law.max_num_seqs
+    sizes = sorted({n for n in _SHOWN_BATCHES if n < most} | {most})
+    return [(n, decode_seconds(replica, ask, n)) for n in sizes]
+
+
+def decode_seconds(replica: Replica, ask: Ask, batch: float) -> float:
+    """Seconds of a decode step of that batch, at the mean context of the traffic."""
+    return decode_step_s(
+        ask.model,
+        replica.machine,
+        ask.weights_dtype,
+        ask.kv_dtype,
+        batch,
+        ask.traffic.context_tokens,
+        ask.efficiency,
     )

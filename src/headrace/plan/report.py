@@ -18,8 +18,9 @@ from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
 from headrace.plan.planner import Plan
 from headrace.plan.queueing import Latency, latency_at
-from headrace.plan.replica import advised_utilization
-from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s, decode_step_s
+from headrace.plan.replica import advised_utilization, batch_steps
+from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s
+from headrace.plan.split import verdict
 
 # A pipe has no width of its own.
 _PLAIN_WIDTH = 100
@@ -34,9 +35,10 @@ def print_plan(plan: Plan, decision: Decision) -> None:
     """The report on stdout."""
     console = _console()
     ask = plan.ask
+    split = plan.replica.split
     console.print(
         f"[bold]{escape(ask.model.name)}[/] in {ask.weights_dtype} on [bold]{ask.gpu.name}[/]: "
-        f"{_shape(plan)}"
+        f"{split.gpus} card{'s' * (split.gpus > 1)} a replica"
     )
     if plan.fleet:
         console.print(
@@ -44,6 +46,8 @@ def print_plan(plan: Plan, decision: Decision) -> None:
             f"{plan.fleet.cards} card{'s' * (plan.fleet.cards > 1)}[/] for "
             f"{plan.fleet.rate_per_s:.4g} requests/s ({_promises(plan)})"
         )
+    replicas = plan.fleet.replicas if plan.fleet else 1
+    console.print(verdict(plan.replica.split, replicas, ask.gpus_per_host))
     console.print(_replica_table(plan))
     console.print(_batch_table(plan))
     if plan.fleet:
@@ -93,14 +97,6 @@ def _comparison_cells(row: Row) -> list[str]:
 def _console() -> Console:
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
     return Console(file=sys.stdout, width=width, highlight=False)
-
-
-def _shape(plan: Plan) -> str:
-    split = plan.replica.split
-    if split.gpus == 1:
-        return "one card a replica"
-    stages = f", {split.pp} stages" if split.pp > 1 else ""
-    return f"{split.gpus} cards a replica (tensor parallel {split.tp}{stages})"
 
 
 def _promises(plan: Plan) -> str:
@@ -185,23 +181,9 @@ def _batch_table(plan: Plan) -> Table:
         f"Batch (compute-bound from {cross:.0f} sequences)",
         ("sequences", "TPOT", "tokens/s a stream", "tokens/s in all"),
     )
-    for batch in batches(replica.law.max_num_seqs):
-        step_s = decode_step_s(
-            ask.model,
-            replica.machine,
-            ask.weights_dtype,
-            ask.kv_dtype,
-            batch,
-            ask.traffic.context_tokens,
-            ask.efficiency,
-        )
+    for batch, step_s in batch_steps(replica, ask):
         table.add_row(str(batch), seconds(step_s), f"{1 / step_s:.0f}", f"{batch / step_s:.0f}")
     return table
-
-
-def batches(most: int) -> list[int]:
-    """1, 10 and powers of four up to `most`, and `most`."""
-    return sorted({n for n in (1, 4, 10, 16, 64, 256, 1024) if n < most} | {most})
 
 
 def _fleet_table(plan: Plan) -> Table:

@@ -38,6 +38,22 @@ def candidates(model: Model, gpus_per_host: int) -> Iterator[Split]:
     yield from (Split(ways[-1], pp) for pp in range(2, min(MAX_STAGES, model.layers) + 1))
 
 
+def verdict(split: Split, replicas: int, gpus_per_host: int) -> str:
+    """The three ways of being parallel in one sentence, and why."""
+    if split.gpus == 1:
+        inside = "one card holds the model: no tensor parallelism"
+    elif split.tp > gpus_per_host:
+        inside = f"tensor parallel {split.tp} over machines, as asked for: slow"
+    elif split.pp > 1:
+        inside = (
+            f"tensor parallel {split.tp} inside each machine, pipeline of {split.pp} because no "
+            "single machine holds the model"
+        )
+    else:
+        inside = f"tensor parallel {split.tp} inside the machine, no pipeline"
+    return f"{inside}; data parallel {replicas} by the gateway"
+
+
 def forced(model: Model, tp: int | None, pp: int | None) -> Split:
     """The split that the user asked for.
 

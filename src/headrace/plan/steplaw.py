@@ -137,7 +137,7 @@ def _per_prefill_token_s(
     flops = flops_per_token(model)
     if prompt_tokens >= 1:
         flops += attention_flops(model, prompt_tokens) / prompt_tokens
-    math_s = compute_s(machine, flops, dtype, efficiency)
+    math_s = compute_s(model, machine, flops, dtype, efficiency)
     many = 1024.0  # a slope: the latency of the calls belongs to the base
     talk_s = (all_reduce_s(model, machine, many) - all_reduce_s(model, machine, 0)) / many
     bubble = pipeline_bubble_ratio(machine.split.pp, _PIPELINE_MICROBATCHES)
@@ -153,7 +153,7 @@ def _per_sequence_s(model: Model, machine: Machine, dtype: str, efficiency: Effi
     """
     reach = max(2.0 * _LAW_BATCH, 2 * crossover_batch(model, machine, dtype, efficiency))
     per_token = flops_per_token(model) + 2.0 * head_params(model)
-    math_s = compute_s(machine, per_token, dtype, efficiency) * reach
+    math_s = compute_s(model, machine, per_token, dtype, efficiency) * reach
     far_s = max(weight_read_s(model, machine, dtype, reach, efficiency), math_s)
     near_s = weight_read_s(model, machine, dtype, _LAW_BATCH, efficiency)
     return (far_s - near_s) / reach / machine.split.pp + efficiency.sequence_s
