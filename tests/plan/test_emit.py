@@ -123,6 +123,13 @@ def test_a_pod_is_one_tensor_parallel_group_with_probes_and_a_drain() -> None:
         assert selector.items() <= labels.items()
 
 
+@pytest.mark.parametrize("case", ["one card", "one machine", "amd", "ascend"])
+def test_manifests_follow_the_schema_of_kubernetes(case: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is missing")
+    for document in yaml.safe_load_all(emit("k8s", plan(PLANS[case]))):
+        validator.validate(document, "1.34", strict=True)
+
+
 def test_a_replica_of_two_machines_is_a_group_whose_leader_serves() -> None:
     answer = plan(PLANS["two machines"])
     found = kinds(emit("k8s", answer))

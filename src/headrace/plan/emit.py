@@ -44,7 +44,7 @@ def gateway_config(plan: Plan, urls: list[str]) -> dict[str, Any]:
             "max_concurrency": plan.replica.law.max_num_seqs,
             "queue_size": plan.replica.law.max_num_seqs,
         },
-        "server": {"drain_timeout_s": SHUTDOWN_TIMEOUT_S * 5},
+        "server": {"drain_timeout_s": SHUTDOWN_TIMEOUT_S},
     }
 
 
@@ -68,7 +68,7 @@ def _compose(plan: Plan) -> str:
         "image": _GATEWAY_IMAGE,
         "command": ["serve", "--replicas", *urls, *_gateway_flags(plan)],
         "ports": ["30000:30000"],
-        "stop_grace_period": f"{SHUTDOWN_TIMEOUT_S * 5}s",
+        "stop_grace_period": f"{SHUTDOWN_TIMEOUT_S + 15}s",
         "restart": "unless-stopped",
     }
     note = ""

@@ -12,8 +12,9 @@ from headrace.plan.replica import advised_utilization
 PORT = 8000
 MASTER_PORT = 29501
 
-# A request in flight is let run to its end before the engine stops.
-SHUTDOWN_TIMEOUT_S = 60
+# A request in flight is let run to its end before the engine stops: as long as the gateway's own
+# server.drain_timeout_s.
+SHUTDOWN_TIMEOUT_S = 300
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _KV_DTYPES = {"fp8": "fp8", "int8": "int8_per_token_head", "int4": "int4_per_token_head"}

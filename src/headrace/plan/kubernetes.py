@@ -20,7 +20,11 @@ _START_LOOKS = 720
 def manifests(plan: Plan, image: str) -> list[dict[str, Any]]:
     """Service, workload and disruption budget of the plan's replicas."""
     name = f"vllm-{label(plan.ask.model.name)}"
-    labels = {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": name}
+    labels = {
+        "app.kubernetes.io/name": "vllm",
+        "app.kubernetes.io/instance": name,
+        "headrace.io/replica": "true",  # what the gateway's discovery looks for (deploy/kubernetes)
+    }
     replicas = plan.fleet.replicas if plan.fleet else 1
     grouped = plan.hosts_per_replica > 1
     workload = _group_set if grouped else _deployment

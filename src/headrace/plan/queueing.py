@@ -252,8 +252,8 @@ def _lognormal(mean: float, deviation: float) -> NormalDist:
 def lengths_like(mean: float, cv: float, count: int = 20) -> list[float]:
     """`count` equally likely lengths with about that mean and spread.
 
-    Quantiles of a Weibull distribution of shape cv^-1.086 (the approximation of wind statistics): as
-    many short answers as chat traffic has, and exponential at cv 1.
+    Quantiles of a Weibull distribution of shape cv^-1.086 (the approximation of wind statistics):
+    as many short answers as chat traffic has, and exponential at cv 1.
     """
     if cv < 0.01:
         return [mean]
