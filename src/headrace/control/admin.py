@@ -53,6 +53,7 @@ def add_routes(router: web.UrlDispatcher) -> None:
     router.add_get("/metrics", metrics)
     router.add_get("/dashboard", dashboard.serve_page)
     router.add_get("/dashboard/data", dashboard_data)
+    router.add_get("/autoscale", show_autoscale)
     router.add_get("/config", show_config)
     router.add_post("/reload", reload)
     router.add_post("/explain", explain.answer)
@@ -121,6 +122,11 @@ async def metrics(request: web.Request) -> web.Response:
 async def dashboard_data(request: web.Request) -> web.Response:
     """The document behind the dashboard and `headrace top`."""
     return web.json_response(dashboard.document(request.app[CONTROL]))
+
+
+async def show_autoscale(request: web.Request) -> web.Response:
+    """How many replicas every model should have, and why."""
+    return web.json_response(request.app[CONTROL].autoscale.document())
 
 
 async def show_config(request: web.Request) -> web.Response:

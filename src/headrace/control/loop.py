@@ -18,6 +18,7 @@ from aiohttp import web
 from headrace import config as configuration
 from headrace.config import Config, ReplicaConfig
 from headrace.control import admin, checks, engines, judging, membership
+from headrace.control.autoscale.service import Autoscale
 from headrace.control.discovery.sources import Sources
 from headrace.control.edge import repeat
 from headrace.control.evidence import Evidence
@@ -64,6 +65,7 @@ class Control:
         self.explainer = Explainer(self)
         self.reloader = Reloader(self)
         self.upward = Upward(self)
+        self.autoscale = Autoscale(self)
         self.history = History()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -91,6 +93,7 @@ class Control:
             ("records", self.upward.turn),
             ("history", self.upward.sample),
             ("reload", self.reloader.watch),
+            ("autoscale", self.autoscale.turn),
         ):
             self.spawn(repeat(self.tally, part, turn))
 
@@ -105,6 +108,7 @@ class Control:
             await self._runner.cleanup()
         await self.fetcher.close()
         self.upward.close()
+        self.autoscale.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something in the background until it ends or control closes."""

@@ -11,6 +11,7 @@ import time
 from typing import Any, NamedTuple
 
 from headrace.config import Config, ReplicaConfig
+from headrace.control.discovery.slices import POD_LABELS
 from headrace.control.gpu_judge import GpuJudge
 from headrace.control.health import ReplicaHealth
 from headrace.control.readings import EngineReading
@@ -58,7 +59,7 @@ class Member:
         self.engine = EngineReading()
         self.gpus: list[Gpu] = []
         self.gpu_judge = GpuJudge()
-        self.pod: tuple[str, str] | None = None  # (namespace, name), from discovery
+        self.pod = pod_of(config)  # (namespace, name), from discovery
         self.probe_kind = ""  # how its model is asked; empty: not known yet
 
     def take_config(self, config: ReplicaConfig) -> None:
@@ -72,6 +73,12 @@ class Member:
     def takes_traffic(self) -> bool:
         """Whether new requests may go there."""
         return self.state in ("ready", "degraded")
+
+
+def pod_of(config: ReplicaConfig) -> tuple[str, str] | None:
+    """The pod that discovery found behind a replica."""
+    namespace, name = (config.labels.get(label) for label in POD_LABELS)
+    return (namespace, name) if namespace and name else None
 
 
 def configured_cards(config: ReplicaConfig) -> dict[str, dict[str, Any]]:

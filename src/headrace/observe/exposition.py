@@ -182,4 +182,8 @@ class _Page(Collector):
             f.histogram("probe_seconds", [replica, kind], hist.document())
         for part, count in control.tally.errors.items():
             f["control_errors"].add_metric([part], count)
+        for model, plan in control.autoscale.plans.items():
+            f["desired_replicas"].add_metric([model], plan.desired)
+            f.gauge("forecast_load", [model], plan.forecast)
+            f.gauge("utilization", [model], plan.utilization)
         f["build_info"].add_metric([__version__, platform.python_version()], 1)

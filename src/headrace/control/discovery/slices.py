@@ -19,9 +19,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.control.discovery.dns import DEFAULT_PORT
-
 from headrace.config import ReplicaConfig, parse_replicas
+from headrace.control.discovery.dns import DEFAULT_PORT
 from headrace.errors import ConfigError
 
 log = logging.getLogger("headrace.discovery")

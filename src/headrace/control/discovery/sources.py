@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from headrace.config import Config, ReplicaConfig
-from headrace.control.discovery import dns, file
-from headrace.control.discovery.merge import CONFIG, DNS, FILE, Wanted
+from headrace.control.discovery import dns, file, kubernetes
+from headrace.control.discovery.merge import CONFIG, DNS, FILE, KUBERNETES, Wanted
 
 Publish = Callable[[Sequence[ReplicaConfig]], None]
 Follow = Callable[[Publish], Coroutine[Any, Any, None]]
@@ -34,6 +34,9 @@ class Sources:
         for entry in config.discovery.dns:
             name = f"{DNS}:{entry.name}:{entry.port or ''}"
             follows[name] = (entry, lambda publish, entry=entry: dns.follow(entry, publish))  # type: ignore[misc]
+        cluster = config.discovery.kubernetes
+        if cluster.enabled:
+            follows[KUBERNETES] = (cluster, lambda publish: kubernetes.follow(cluster, publish))
         self._restart(follows)
 
     def _restart(self, follows: dict[str, tuple[object, Follow]]) -> None:

@@ -1,0 +1,122 @@
+"""Runs a scaler for every model from what the segment says, and keeps their history."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headrace.config import Autoscale as Settings
+from headrace.control.autoscale import victims
+from headrace.control.autoscale.policy import Limits
+from headrace.control.autoscale.scaler import Plan, Scaler
+from headrace.control.autoscale.store import Store
+
+if TYPE_CHECKING:
+    from headrace.control.loop import Control
+    from headrace.control.registry import Member
+
+TURN_S = 5.0
+STARTING = ("warming",)
+
+
+def limits_of(settings: Settings, model: str) -> Limits:
+    """The limits in force for a model: its own entry, or the general ones."""
+    own = next((entry for entry in settings.models if entry.model == model), settings)
+    return Limits(
+        headroom_ratio=settings.headroom_ratio,
+        utilization_ceiling=settings.utilization_ceiling,
+        queue_per_replica=settings.queue_per_replica,
+        minimum=own.min_replicas,
+        maximum=own.max_replicas,
+        down_window_s=settings.down_window_s,
+        down_step=settings.down_step,
+    )
+
+
+class Autoscale:
+    """Plans by model; read by the metrics page, the admin port and an actuator."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.plans: dict[str, Plan] = {}
+        self._scalers: dict[str, Scaler] = {}
+        self._store = Store(control.config.autoscale.history_path)
+        self._warming: dict[str, float] = {}  # replica id -> since when
+
+    async def turn(self) -> None:
+        """Look at every model once, then wait."""
+        self.look(time.time())
+        await asyncio.sleep(TURN_S)
+
+    def close(self) -> None:
+        """Close the history."""
+        self._store.close()
+
+    def look(self, now_s: float) -> None:
+        """Renew all plans."""
+        known = self.control.registry.known_models()
+        self._learn_starts(now_s)
+        for model, members in known.items():
+            scaler = self._scaler(model, now_s)
+            load, queued = self._load(model, members)
+            finished = scaler.observe(now_s, load)
+            if finished is not None:
+                self._store.add(model, {finished[0]: finished[1]})
+            count = sum(m.takes_traffic or m.state in STARTING for m in members)
+            self.plans[model] = scaler.decide(now_s, load, queued, count)
+        for model in self.plans.keys() - known.keys():
+            del self.plans[model]
+
+    def _scaler(self, model: str, now_s: float) -> Scaler:
+        settings = self.control.config.autoscale
+        scaler = self._scalers.get(model)
+        if scaler is None:
+            scaler = self._scalers[model] = Scaler(
+                limits_of(settings, model),
+                now_s,
+                startup_s=settings.startup_s,
+                lead_s=settings.lead_minutes * 60,
+                history=self._store.load(model),
+            )
+        scaler.limits = limits_of(settings, model)
+        return scaler
+
+    def _load(self, model: str, members: list[Member]) -> tuple[float, float]:
+        """(load in busy replicas, requests waiting here), over all processes."""
+        segment, registry = self.control.segment, self.control.registry
+        load, rated = 0.0, 0.0
+        for member in members:
+            row = segment.row(member.slot)
+            if row is None:
+                continue
+            load += segment.pair(registry.pair(member, model))["requests"] / row["max_concurrency"]
+            rated += row["max_concurrency"]
+        queued = float(segment.model(registry.model_ids.of(model))["queued"])
+        mean = rated / len(members) if members and rated else 1.0
+        return load + queued / mean, queued
+
+    def _learn_starts(self, now_s: float) -> None:
+        """Note how long a replica that has just begun to serve was warming."""
+        for member in self.control.registry.members.values():
+            if member.state in STARTING:
+                self._warming.setdefault(member.id, now_s)
+            elif (since := self._warming.pop(member.id, None)) and member.takes_traffic:
+                for model in member.cards:
+                    if model in self._scalers:
+                        self._scalers[model].starts.add(now_s - since)
+        here = self.control.registry.members
+        self._warming = {k: v for k, v in self._warming.items() if k in here}
+
+    def document(self) -> dict[str, Any]:
+        """What GET /autoscale shows: every plan, and who would go first if one is too many."""
+        models = {}
+        for model, plan in self.plans.items():
+            members = self.control.registry.known_models().get(model, [])
+            models[model] = {
+                **msgspec.to_builtins(plan),
+                "first_to_go": victims.order(self.control, members)[:3],
+            }
+        return {"models": models, "history_moved_to": self._store.moved_to}
