@@ -46,6 +46,11 @@ cdef class Exchange:
     def owner(self):
         return self.plane
 
+    @property
+    def request(self):
+        """The head of the request that is being served; None between requests."""
+        return self.head if self.state != X_IDLE else None
+
     # ---- the request
 
     cdef int begin(self, bytes head, uint64_t now_ns) except -1:
@@ -588,6 +593,13 @@ cdef class Exchange:
         self._answer(status, content_type, body, extra, False)
         self.state = X_IDLE
         self.down.next_request(self.closes)
+
+    def answer_error(self, int status, str code, str message, str param=None):
+        """An error on one of our own pages: no request of anybody's, so it is in no metric."""
+        cdef bytes lines = b"x-headrace-error: " + code.encode() + b"\r\n"
+        if status == 503:
+            lines += b"retry-after: 1\r\n"
+        self.answer_page(status, b"application/json", replies.error_body(status, code, message, param), lines)
 
     cdef int reply(self, int status, str code, str message, str param, double retry_after_s, bytes extra,
                    bint close) except -1:

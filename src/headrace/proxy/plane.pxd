@@ -51,7 +51,6 @@ cdef class Plane:
     cdef uint64_t watched_ns
     cdef dict held_bodies  # of Downstream, in order of arrival: no room for their bodies
     cdef readonly int max_clients
-    cdef public object metrics_page  # () -> (content type, page), or None
     cdef public object accepting  # called with whether there is room for another client
 
     cdef bytes new_request_id(self)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import unquote_to_bytes
+from urllib.request import Request, urlopen
 
 import orjson
 
@@ -18,6 +20,7 @@ except PackageNotFoundError:
     VERSION = "0"
 
 JSON = b"application/json"
+PAGE_TIMEOUT_S = 5.0
 
 
 def error_body(status: int, code: str, message: str, param: str | None) -> bytes:
@@ -61,18 +64,16 @@ def own_page(exchange: Any, kind: int, path: bytes) -> None:
         exchange.answer_page(200, JSON, orjson.dumps({"object": "list", "data": _cards(plane)}))
     elif kind == paths.MODEL:
         _one_model(exchange, plane, unquote_to_bytes(path[len(b"/v1/models/") :]))
-    elif plane.metrics_page is None:
-        exchange.refuse(404, "not_found", "no metrics page here")
     else:
-        exchange.answer_page(200, *plane.metrics_page())
+        _metrics(exchange, plane)
 
 
 def _ready(exchange: Any, plane: Any) -> None:
     segment = plane.segment
     if segment.draining or plane.stopping:
-        exchange.refuse(503, "draining", "the gateway is about to stop")
+        exchange.answer_error(503, "draining", "the gateway is about to stop")
     elif segment.serving == 0:
-        exchange.refuse(503, "no_replica", "no replica takes traffic")
+        exchange.answer_error(503, "no_replica", "no replica takes traffic")
     else:
         exchange.answer_page(200, JSON, b'{"status":"ready"}')
 
@@ -92,4 +93,29 @@ def _one_model(exchange: Any, plane: Any, name: bytes) -> None:
         if card["id"].encode() == name:
             exchange.answer_page(200, JSON, orjson.dumps(card))
             return
-    exchange.refuse(404, "model_not_found", "no live replica serves this model", param="model")
+    exchange.answer_error(404, "model_not_found", "no live replica serves this model", param="model")
+
+
+def _metrics(exchange: Any, plane: Any) -> None:
+    """Hand on the admin port's page: only control can render it. A thread waits, so that nobody else does."""
+    server, auth = plane.config.server, plane.config.auth
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(server.admin_host, server.admin_host)
+    request = Request(f"http://{host}:{server.admin_port}/metrics")
+    if auth.admin_api_key:
+        request.add_header("authorization", f"Bearer {auth.admin_api_key}")
+    asked = exchange.request
+
+    def answer(fetched: Future[tuple[bytes, bytes]]) -> None:
+        if exchange.request is not asked:
+            return  # the client has gone
+        if fetched.exception() is not None:
+            exchange.answer_error(503, "no_replica", "the control plane does not answer")
+        else:
+            exchange.answer_page(200, *fetched.result())
+
+    plane.loop.run_in_executor(None, _fetch, request).add_done_callback(answer)
+
+
+def _fetch(request: Request) -> tuple[bytes, bytes]:
+    with urlopen(request, timeout=PAGE_TIMEOUT_S) as page:
+        return page.headers["content-type"].encode(), page.read()
