@@ -83,6 +83,8 @@ cdef class Exchange:
         return PyBytes_FromStringAndSize(id, size)
 
     cdef int on_request(self, bytes body, uint64_t now_ns) except -1:
+        if not self.routed:
+            return 0  # a page of ours that is still being fetched
         self.body = body
         self.read_ns = now_ns
         self.kept_bytes = self.bytes_in = PyBytes_GET_SIZE(body)
