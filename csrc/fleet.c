@@ -52,21 +52,21 @@ int fleet_check(const struct fleet *f, uint64_t bytes)
                : -1;
 }
 
-/* The words between seq and the end, one relaxed access each: a torn row is seen by its seq, and no
- * word is ever half. */
+/* The words between seq and the end, one access each, so that no word is ever half. Stores release
+ * and loads acquire: who loads a word of a change under way also sees the odd seq that came before
+ * it. */
 static void copy_words(void *dst, const void *src)
 {
     uint32_t *d = dst;
     const uint32_t *s = src;
     for (size_t i = 1; i < sizeof(struct row) / 4; i++)
-        __atomic_store_n(d + i, __atomic_load_n(s + i, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+        __atomic_store_n(d + i, __atomic_load_n(s + i, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 }
 
 void row_write(struct row *r, const struct row *src)
 {
     uint32_t seq = atom_u32(&r->seq);
     atom_set_u32(&r->seq, seq + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
     copy_words(r, src);
     __atomic_store_n(&r->seq, seq + 2, __ATOMIC_RELEASE);
 }
@@ -77,7 +77,6 @@ int row_read(const struct row *r, struct row *out)
     for (int tries = 0; tries < ROW_TRIES; tries++) {
         uint32_t before = __atomic_load_n(&r->seq, __ATOMIC_ACQUIRE);
         copy_words(&copy, r);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (!(before & 1) && atom_u32(&r->seq) == before) {
             copy.seq = before;
             *out = copy;

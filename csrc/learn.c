@@ -27,6 +27,7 @@
 enum { PACE_PSEUDO = 20, PACE_STEP = 4, PREFILL_PSEUDO = 10, PREFILL_STEP = 500, REFIT_EVERY = 16 };
 
 #define SLOW_MEMORY_S 5.0
+#define SLOW_FRESH_S 1.0
 #define SLOW_FADE_S 30.0
 #define SLOW_CAP 3.0
 #define SLOW_LEAST 0.2
@@ -223,10 +224,13 @@ void learn_refresh(struct rates *r, struct fleet *f, uint32_t group)
 
 /* ---- slowness */
 
+/* 1 while samples keep coming, then down to 0 at SLOW_FADE_S. */
 static double freshness(uint64_t at_ns, uint64_t now_ns)
 {
     double age_s = now_ns > at_ns ? (double)(now_ns - at_ns) * 1e-9 : 0;
-    return at_ns == 0 || age_s >= SLOW_FADE_S ? 0 : 1 - age_s / SLOW_FADE_S;
+    if (at_ns == 0 || age_s >= SLOW_FADE_S)
+        return 0;
+    return age_s < SLOW_FRESH_S ? 1 : (SLOW_FADE_S - age_s) / (SLOW_FADE_S - SLOW_FRESH_S);
 }
 
 static double clamp(double s)
