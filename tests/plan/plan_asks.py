@@ -3,10 +3,10 @@
 from typing import Any
 
 from headrace.plan.catalog import find_model
+from headrace.plan.demand import Slo, Traffic
 from headrace.plan.gpus import find_gpu
 from headrace.plan.links import pick_links
 from headrace.plan.question import Ask
-from headrace.plan.queueing import Slo, Traffic
 
 
 def ask(

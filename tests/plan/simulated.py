@@ -6,7 +6,7 @@ import array
 import random
 
 from headrace.mock.engine_model import FINISHED, FIRST_TOKEN, NEVER_NS, Engine
-from headrace.plan.queueing import Traffic
+from headrace.plan.demand import Traffic
 from headrace.plan.steplaw import StepLaw
 
 BLOCK_TOKENS = 16

@@ -173,7 +173,7 @@ def test_compare_needs_traffic_and_good_prices(capsys: pytest.CaptureFixture[str
 def test_measured_figures_take_the_place_of_the_assumed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ["plan", "--model", "llama-3-8b", "--gpu", "H100", "--rate", "5"]
+    words = ["plan", "--model", "llama-3-8b", "--gpu", "H100", "--rate", "5", "--tp", "1"]
     plain = document(capsys, *words)
     file = tmp_path / "qualify.json"
     # a slower replica than the default: 100 tokens/s and 60 ms for 1024 tokens

@@ -13,6 +13,7 @@ from plan_asks import ask
 from headrace.plan.catalog import MODELS
 from headrace.plan.cautions import warnings_of
 from headrace.plan.decision import decide
+from headrace.plan.demand import Traffic
 from headrace.plan.document import plan_document
 from headrace.plan.explain import explain
 from headrace.plan.gpus import GPUS
@@ -21,7 +22,6 @@ from headrace.plan.memory import Split
 from headrace.plan.names import PlanError
 from headrace.plan.planner import plan
 from headrace.plan.precision import DTYPES
-from headrace.plan.queueing import Traffic
 from headrace.plan.slo import NoSplit, SloImpossible
 
 
@@ -38,7 +38,7 @@ def test_replicas_grow_with_rate_headroom_and_a_spare() -> None:
         return answer.fleet.replicas
 
     one = replicas(rate=10)
-    assert replicas(rate=100) >= 9 * one
+    assert 7 * one <= replicas(rate=100) <= 10 * one
     assert replicas(rate=100, headroom_ratio=1.0) > replicas(rate=100, headroom_ratio=0.0)
     assert replicas(rate=10, always_on=True) == one + 1
 
@@ -48,7 +48,7 @@ def test_the_fleet_keeps_its_promises_with_the_headroom_used_up() -> None:
     answer = plan(question)
     assert answer.fleet is not None
     assert answer.fleet.latency.ttft_s < 1 and answer.fleet.latency.tpot_s < 0.05
-    assert question.demand_per_s <= answer.fleet.replicas * answer.replica.capacity_per_s
+    assert question.demand_per_s <= answer.fleet.capacity_per_s * 1.0001
     assert answer.fleet.utilization <= 0.8
 
 

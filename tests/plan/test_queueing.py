@@ -8,17 +8,10 @@ from hypothesis import strategies as st
 from simulated import p95_latencies
 
 from headrace.plan.catalog import find_model
+from headrace.plan.demand import Slo, Traffic
 from headrace.plan.gpus import find_gpu
-from headrace.plan.queueing import (
-    Slo,
-    Traffic,
-    capacity_per_s,
-    full_step_s,
-    largest_batch,
-    latency_at,
-    lengths_like,
-    saturation_rate_per_s,
-)
+from headrace.plan.latency import capacity_per_s, latency_at, lengths_like
+from headrace.plan.queueing import full_step_s, largest_batch, saturation_rate_per_s
 from headrace.plan.steplaw import StepLaw, step_law
 
 

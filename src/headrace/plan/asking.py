@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.plan.calibrate import efficiency_from, read_measured
 from headrace.plan.catalog import find_model
+from headrace.plan.demand import Slo, Traffic
 from headrace.plan.gpus import find_gpu
 from headrace.plan.hfconfig import read_config
 from headrace.plan.links import pick_links
@@ -18,7 +19,6 @@ from headrace.plan.names import PlanError
 from headrace.plan.planner import fitting_replicas
 from headrace.plan.precision import dtype_named
 from headrace.plan.question import ASSUMED_SLO, Ask
-from headrace.plan.queueing import Slo, Traffic
 from headrace.plan.split import forced
 from headrace.plan.steplaw import machine_of
 from headrace.plan.traffic import read_traffic

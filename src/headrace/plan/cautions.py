@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.plan.demand import Slo
 from headrace.plan.memory import DEFAULT_UTILIZATION
 from headrace.plan.planner import Plan
-from headrace.plan.queueing import Slo
 
 
 def warnings_of(plan: Plan) -> list[str]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from headrace.plan.demand import Slo
 from headrace.plan.gpus import find_gpu
+from headrace.plan.latency import Latency
 from headrace.plan.names import PlanError
 from headrace.plan.planner import Plan, plan
 from headrace.plan.question import Ask
-from headrace.plan.queueing import Latency, Slo
 from headrace.plan.slo import NoSplit, SloImpossible
 
 

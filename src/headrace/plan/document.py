@@ -11,7 +11,6 @@ from headrace.plan.decision import Decision
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
 from headrace.plan.planner import Plan
-from headrace.plan.queueing import latency_at
 from headrace.plan.replica import advised_utilization, batch_steps
 from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s
 from headrace.plan.split import verdict
@@ -101,6 +100,7 @@ def _fleet(plan: Plan) -> dict[str, Any] | None:
         "gpus": fleet.cards,
         "hosts": plan.hosts,
         "rate_per_s": fleet.rate_per_s,
+        "capacity_per_s": fleet.capacity_per_s,
         "utilization": fleet.utilization,
         "ttft_p95_s": _at(plan, 0.95)["ttft_s"],
         "tpot_p95_s": _at(plan, 0.95)["tpot_s"],
@@ -109,8 +109,5 @@ def _fleet(plan: Plan) -> dict[str, Any] | None:
 
 
 def _at(plan: Plan, percentile: float) -> dict[str, float]:
-    assert plan.fleet is not None
-    rate = plan.fleet.rate_per_s / plan.fleet.replicas
-    latency = latency_at(plan.replica.law, plan.ask.traffic.at(rate), percentile)
-    assert latency is not None  # the fleet was sized at this rate
+    latency = plan.latency(percentile)
     return {"ttft_s": latency.ttft_s, "tpot_s": latency.tpot_s}

@@ -213,11 +213,16 @@ def _queueing(plan: Plan) -> Iterator[Step]:
         f"{replica.capacity_per_s:.2f} requests/s",
     )
     if plan.fleet is not None:
-        spare = " + 1 to spare" if ask.always_on else ""
+        fleet, spare = plan.fleet, " + 1 to spare" if ask.always_on else ""
+        yield Step(
+            "capacity of the fleet",
+            "replicas · capacity of one among them; deviations shrink by √replicas",
+            f"{fleet.replicas} · {fleet.capacity_per_s / fleet.replicas:.2f}",
+            f"{fleet.capacity_per_s:.2f} requests/s",
+        )
         yield Step(
             "replicas",
-            f"⌈rate · (1 + head-room) ÷ capacity⌉{spare}",
-            f"{plan.fleet.rate_per_s:.3g} · {1 + ask.headroom_ratio:.2f} ÷ "
-            f"{replica.capacity_per_s:.2f}",
-            f"{plan.fleet.replicas}",
+            f"the fewest whose capacity is rate · (1 + head-room){spare}",
+            f"{fleet.rate_per_s:.3g} · {1 + ask.headroom_ratio:.2f} ≤ {fleet.capacity_per_s:.2f}",
+            f"{fleet.replicas}",
         )

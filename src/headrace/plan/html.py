@@ -10,9 +10,9 @@ from string import Template
 from headrace.bench.svg import COLOURS, Axis, Points, plot
 from headrace.plan.decision import Decision
 from headrace.plan.explain import Step
+from headrace.plan.latency import MAX_UTILIZATION, latency_at
 from headrace.plan.memory import Memory
 from headrace.plan.planner import Plan
-from headrace.plan.queueing import MAX_UTILIZATION, latency_at
 from headrace.plan.replica import decode_seconds
 from headrace.plan.split import verdict
 

@@ -6,10 +6,11 @@ import math
 
 import msgspec
 
+from headrace.plan.demand import Slo
+from headrace.plan.latency import Latency, capacity_per_s, latency_at
 from headrace.plan.memory import Memory, Split
 from headrace.plan.names import PlanError
 from headrace.plan.question import Ask
-from headrace.plan.queueing import Latency, Slo, latency_at
 from headrace.plan.replica import Replica, memory_for, replica_of
 from headrace.plan.slo import NoSplit, SloImpossible, impossible
 from headrace.plan.split import candidates, forced
@@ -20,6 +21,9 @@ MIN_CONCURRENT = 10
 _CONCURRENT_CONTEXT = 8192
 # More replicas than this is a typing error in the rate.
 MAX_REPLICAS = 1_000_000
+_ROUNDING = 1e-9
+# Throughputs nearer than this are equal: the model is no better.
+_NEAR_RATIO = 0.05
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     cards: int
     rate_per_s: float
+    capacity_per_s: float  # of all replicas, within SLO and utilisation ceiling
     utilization: float
     latency: Latency
 
@@ -50,6 +55,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         replicas = self.fleet.replicas if self.fleet else 1
         together = self.ask.gpus_per_host // self.replica.split.gpus
         return math.ceil(replicas / together) if together else replicas * self.hosts_per_replica
+
+    def latency(self, percentile: float) -> Latency:
+        """TTFT and TPOT of the fleet at another percentile than the SLO's, 0–1."""
+        assert self.fleet is not None
+        each = self.ask.traffic.at(self.fleet.rate_per_s / self.fleet.replicas)
+        found = latency_at(self.replica.law, each, percentile, self.fleet.replicas)
+        assert found is not None  # the fleet was sized at this rate
+        return found
 
 
 def plan(ask: Ask) -> Plan:
@@ -121,30 +134,50 @@ def _without_traffic(ask: Ask, fitting: list[Replica]) -> Replica:
     )
 
 
-def _cost(ask: Ask, replica: Replica) -> tuple[int, int]:
-    """Cards that this split needs for the demand; the smaller group wins a tie."""
-    return replicas_for(ask, replica) * replica.split.gpus, replica.split.gpus
+def _cost(ask: Ask, replica: Replica) -> tuple[int, float]:
+    """Cards that this split needs for the demand; of equal ones the fastest."""
+    return replicas_for(ask, replica) * replica.split.gpus, replica.single_step_s
+
+
+def pooled_capacity_per_s(ask: Ask, replica: Replica, replicas: int) -> float:
+    """What one of so many replicas serves within SLO and ceiling: a crowd evens itself out."""
+    return capacity_per_s(replica.law, ask.traffic, ask.slo, ask.max_utilization, replicas)
 
 
 def replicas_for(ask: Ask, replica: Replica) -> int:
     """Replicas that keep SLO and utilisation ceiling under traffic plus head-room."""
-    needed = ask.demand_per_s / replica.capacity_per_s
-    if needed > MAX_REPLICAS:
-        raise PlanError(f"--rate needs {needed:.3g} replicas, above {MAX_REPLICAS}", param="rate")
-    return max(1, math.ceil(needed - 1e-9)) + (1 if ask.always_on else 0)
+    alone = ask.demand_per_s / replica.capacity_per_s
+    if alone > MAX_REPLICAS:
+        raise PlanError(f"--rate needs {alone:.3g} replicas, above {MAX_REPLICAS}", param="rate")
+    most = max(1, math.ceil(alone - _ROUNDING))
+    # More replicas serve more each, so what `most` of them would need is too few or just enough.
+    count = max(
+        1, math.ceil(ask.demand_per_s / pooled_capacity_per_s(ask, replica, most) - _ROUNDING)
+    )
+    while count < most:
+        if count * pooled_capacity_per_s(ask, replica, count) >= ask.demand_per_s * (1 - _ROUNDING):
+            break
+        count += 1
+    return count + (1 if ask.always_on else 0)
 
 
 def _with_cards(ask: Ask, able: list[Replica]) -> Replica:
-    """The split that serves most with the cards at hand."""
+    """The split that serves most with the cards at hand; of near-equal ones the fastest."""
     cards = ask.cards or 0
     usable = [r for r in able if r.split.gpus <= cards]
     if not usable:
         need = min(r.split.gpus for r in able)
         raise NoSplit(f"--gpus {cards} is less than the {need} cards of one replica")
-    return max(
-        usable,
-        key=lambda r: (round(cards // r.split.gpus * r.capacity_per_s, 9), -r.split.gpus),
+    served = {r.split: _served_per_s(ask, r, cards // r.split.gpus) for r in usable}
+    near = max(served.values()) * (1 - _NEAR_RATIO)
+    return min(
+        (r for r in usable if served[r.split] >= near),
+        key=lambda r: (r.single_step_s, r.split.gpus),
     )
+
+
+def _served_per_s(ask: Ask, replica: Replica, replicas: int) -> float:
+    return replicas * pooled_capacity_per_s(ask, replica, replicas)
 
 
 def _fleet(ask: Ask, replica: Replica) -> Fleet:
@@ -153,13 +186,15 @@ def _fleet(ask: Ask, replica: Replica) -> Fleet:
     else:
         replicas = ask.cards // replica.split.gpus
         rate = _rate_of(ask, replica, replicas)
-    latency = latency_at(replica.law, ask.traffic.at(rate / replicas), ask.slo.percentile)
+    each = ask.traffic.at(rate / replicas)
+    latency = latency_at(replica.law, each, ask.slo.percentile, replicas)
     if latency is None:
         raise _too_much(ask, replica, replicas)
     return Fleet(
         replicas=replicas,
         cards=replicas * replica.split.gpus,
         rate_per_s=rate,
+        capacity_per_s=replicas * pooled_capacity_per_s(ask, replica, replicas),
         utilization=latency.utilization,
         latency=latency,
     )
@@ -168,7 +203,8 @@ def _fleet(ask: Ask, replica: Replica) -> Fleet:
 def _rate_of(ask: Ask, replica: Replica, replicas: int) -> float:
     """The rate that so many replicas are to serve; where none is asked for, what they can."""
     spare = 1 if ask.always_on and replicas > 1 else 0
-    most = replica.capacity_per_s * (replicas - spare) / (1 + ask.headroom_ratio)
+    serving = replicas - spare
+    most = serving * pooled_capacity_per_s(ask, replica, serving) / (1 + ask.headroom_ratio)
     if ask.traffic.rate_per_s > most:
         raise _too_much(ask, replica, replicas)
     return ask.traffic.rate_per_s or most

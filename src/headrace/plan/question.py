@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.demand import Slo, Traffic
 from headrace.plan.gpus import Gpu
 from headrace.plan.links import Link
 from headrace.plan.models import Model
-from headrace.plan.queueing import Slo, Traffic
 from headrace.plan.roofline import DEFAULT_EFFICIENCY, Efficiency
 
 # Promised when the user names none: a first token within two seconds, then 20 tokens a second,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.latency import capacity_per_s
 from headrace.plan.memory import (
     DEFAULT_UTILIZATION,
     Memory,
@@ -14,7 +15,7 @@ from headrace.plan.memory import (
     safe_utilization,
 )
 from headrace.plan.question import Ask
-from headrace.plan.queueing import capacity_per_s, saturation_rate_per_s
+from headrace.plan.queueing import saturation_rate_per_s
 from headrace.plan.roofline import Machine, decode_step_s, prefill_s
 from headrace.plan.steplaw import StepLaw, machine_of, step_law
 

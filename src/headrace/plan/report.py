@@ -17,7 +17,6 @@ from headrace.plan.explain import Step
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import active_params, total_params
 from headrace.plan.planner import Plan
-from headrace.plan.queueing import Latency, latency_at
 from headrace.plan.replica import advised_utilization, batch_steps
 from headrace.plan.roofline import crossover_batch, decode_ceiling_tokens_per_s
 from headrace.plan.split import verdict
@@ -195,17 +194,9 @@ def _fleet_table(plan: Plan) -> Table:
         ("percentile", "TTFT", "TPOT"),
     )
     for percentile in PERCENTILES:
-        latency = _latency(plan, percentile)
+        latency = plan.latency(percentile)
         table.add_row(f"p{percentile * 100:g}", seconds(latency.ttft_s), seconds(latency.tpot_s))
     return table
-
-
-def _latency(plan: Plan, percentile: float) -> Latency:
-    assert plan.fleet is not None
-    rate = plan.fleet.rate_per_s / plan.fleet.replicas
-    latency = latency_at(plan.replica.law, plan.ask.traffic.at(rate), percentile)
-    assert latency is not None  # the fleet was sized at this rate
-    return latency
 
 
 def _decision_table(decision: Decision) -> Table:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.plan.demand import Slo, Traffic
+from headrace.plan.latency import latency_at
 from headrace.plan.memory import Split
 from headrace.plan.names import PlanError
-from headrace.plan.queueing import Slo, Traffic, latency_at
 from headrace.plan.steplaw import StepLaw
 
 # A rate at which nobody meets anybody.

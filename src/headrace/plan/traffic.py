@@ -13,8 +13,8 @@ from statistics import fmean, pstdev
 
 from headrace.bench.traces import TraceError, read
 from headrace.bench.workload import Request
+from headrace.plan.demand import Traffic
 from headrace.plan.names import PlanError
-from headrace.plan.queueing import Traffic
 
 # Windows of this length are compared; the fleet is planned for all but the busiest 5 % of them.
 WINDOW_S = 60.0
