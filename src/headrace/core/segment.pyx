@@ -1,6 +1,6 @@
 import os
 
-from libc.math cimport NAN
+from libc.math cimport NAN, ceil
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport close
@@ -140,7 +140,7 @@ cdef class Segment:
             How many of the entries looked at are alive.
         """
         cdef uint64_t sets = prefix_of(self.base).sets
-        cdef uint64_t n = min(<uint64_t>(sets * part) + 1, sets - self.swept)
+        cdef uint64_t n = min(<uint64_t>ceil(sets * part), sets - self.swept)
         alive = self._sweep(self.swept, n)
         self.swept += n
         if self.swept == sets:
