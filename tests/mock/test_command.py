@@ -30,6 +30,12 @@ def test_a_taken_port_is_reported_with_exit_1():
 
 
 def test_impossible_options_are_bad_usage():
-    for words in (["--replicas", "0"], ["--speedup", "-1"], ["--preset", "no-such"]):
+    for words in (
+        ["--replicas", "0"],
+        ["--speedup", "-1"],
+        ["--preset", "no-such"],
+        ["--noise", "1"],
+        ["--port", "65535", "--replicas", "2"],
+    ):
         command = [sys.executable, "-m", "headrace", "mock", *words]
         assert subprocess.run(command, capture_output=True, timeout=20).returncode == 2

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--speedup", type=_factor, default=1.0, metavar="X", help="run X times as fast")
     add("--dcgm-port", type=int, metavar="P", help="serve a DCGM exporter's page here")
-    add("--noise", type=float, default=0.0, metavar="RATIO", help="of step times (default: 0)")
+    add("--noise", type=_ratio, default=0.0, metavar="RATIO", help="of step times (default: 0)")
     add("--max-num-queued-reqs", type=int, default=0, metavar="N", help="refuse above N waiting")
     add("--api-key", help="key that clients must send")
     add("--enable-request-id-headers", action="store_true", help="echo x-request-id")
@@ -49,7 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; 1 if a port is taken."""
+    """Serve until SIGTERM or SIGINT; 1 if a port is taken, 2 if there is none of that number."""
+    last_port = args.port + args.replicas - 1
+    if not 1 <= args.port <= last_port <= 65535:
+        print(f"headrace mock: ports {args.port} to {last_port} do not exist", file=sys.stderr)
+        return 2
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -112,4 +116,11 @@ def _factor(word: str) -> float:
     number = float(word)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{word} is not above 0")
+    return number
+
+
+def _ratio(word: str) -> float:
+    number = float(word)
+    if not 0.0 <= number < 1.0:
+        raise argparse.ArgumentTypeError(f"{word} is not from 0 to below 1")
     return number
