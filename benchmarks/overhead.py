@@ -3,7 +3,7 @@
 Gateway on one core, fake replicas and load generator on another; CPU time of the gateway's whole
 process tree from /proc, divided by what it carried. Runs alternate between gateways; medians over
 the rounds, and the ratio to the first gateway within each round. Latency is open-loop, at half of
-the first gateway's throughput.
+what the slowest gateway carried in that round.
 
     python benchmarks/overhead.py --quick
 """
@@ -15,7 +15,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -56,10 +56,10 @@ def cases(mode: Sequence[str], seconds: float) -> Iterator[Case]:
             yield Case(f"stream x{streams}", "events", load)
 
 
-def measure(case: Case, port: int, pid: int, load_core: int) -> Figures:
+def measure(case: Case, port: int, pid: int, args: argparse.Namespace) -> Figures:
     """Run one load through a gateway; CPU is per unit of the case."""
     before = proctree.cpu(pid)
-    result = loadgen.generate(port, core=load_core, **case.load)
+    result = loadgen.generate(port, core=args.load_core, spin=args.spin, **case.load)
     loadgen.settle()
     spent = proctree.cpu(pid) - before
     units = result[case.unit]
@@ -74,11 +74,17 @@ def measure(case: Case, port: int, pid: int, load_core: int) -> Figures:
     }
 
 
-def measure_latency(port: int, rate: float, seconds: float, load_core: int) -> Figures:
-    """Latency of 1 KB requests that are due at a fixed mean rate."""
-    load = {"connections": 64, "body_bytes": 1024, "seconds": seconds, "rate": rate}
-    latency: Figures = loadgen.generate(port, core=load_core, **load)["latency_us"]
-    return latency | {"rate": rate}
+def measure_latency(
+    port: int, rate: float, args: argparse.Namespace, pid: int | None = None
+) -> Figures:
+    """Latency of 1 KB requests that are due at a fixed mean rate, and CPU if there is a gateway."""
+    before = proctree.cpu(pid) if pid else None
+    load = {"connections": 64, "body_bytes": 1024, "seconds": args.seconds, "rate": rate}
+    result = loadgen.generate(port, core=args.load_core, spin=args.spin, **load)
+    found: Figures = result["latency_us"] | {"rate": rate}
+    if pid and before:
+        found["cpu_us"] = (proctree.cpu(pid) - before).total_s / result["completed"] * 1e6
+    return found
 
 
 def start_replicas(
@@ -86,48 +92,59 @@ def start_replicas(
 ) -> AbstractContextManager[list[int]]:
     """Fake replicas on the load core; their ports."""
     return loadgen.replicas(
-        REPLICAS, core=args.load_core, step_ms=STEP_MS, events=EVENTS, any_body=any_body
+        REPLICAS,
+        core=args.load_core,
+        step_ms=STEP_MS,
+        events=EVENTS,
+        any_body=any_body,
+        spin=args.spin,
     )
 
 
-def measure_gateway(
-    gateway: Gateway, args: argparse.Namespace, rate: float | None
-) -> dict[str, Figures]:
-    """All cases through one gateway, freshly started as its replicas are."""
-    found = {}
+@contextmanager
+def started(gateway: Gateway, args: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    """A gateway and its replicas, fresh and warmed up; port and process id."""
     with (
         start_replicas(args, any_body=gateway.rewrites_bodies) as ports,
         gateways.running(gateway, ports, core=args.gateway_core) as (port, process),
     ):
         loadgen.generate(port, core=args.load_core, connections=64, seconds=1)
-        for case in cases(args.mode, args.seconds):
-            found[case.name] = measure(case, port, process.pid, args.load_core)
-        if "latency" in args.mode:
-            rate = rate or found["json 1 KB"]["per_s"] / 2
-            found["latency"] = measure_latency(port, rate, args.seconds, args.load_core)
-    return found
+        yield port, process.pid
 
 
 def measure_round(
     chosen: Sequence[Gateway], args: argparse.Namespace
 ) -> dict[str, dict[str, Figures]]:
-    """One pass over all gateways, and the direct way for comparison."""
+    """One pass over all gateways: costs first, then latency at a rate that all of them carry."""
     results: dict[str, dict[str, Figures]] = {}
-    rate = args.rate
     for gateway in chosen:
         note(f"{gateway.name} …")
         try:
-            results[gateway.name] = measure_gateway(gateway, args, rate)
+            with started(gateway, args) as (port, pid):
+                results[gateway.name] = {
+                    case.name: measure(case, port, pid, args)
+                    for case in cases(args.mode, args.seconds)
+                }
         except (loadgen.LoadError, net.NotReady) as error:
             note(f"{gateway.name} failed: {error}")
-            continue
-        if "latency" in args.mode:
-            rate = rate or results[gateway.name]["latency"]["rate"]
-    if rate:
-        with start_replicas(args) as ports:
-            direct = measure_latency(ports[0], rate, args.seconds, args.load_core)
-        results["direct"] = {"latency": direct}
+    if "latency" in args.mode:
+        capable = [g for g in chosen if g.name in results]
+        slowest = min((results[g.name]["json 1 KB"]["per_s"] for g in capable), default=0)
+        for name, latency in measure_latencies(capable, args.rate or slowest / 2, args):
+            results.setdefault(name, {})["latency"] = latency
     return results
+
+
+def measure_latencies(
+    chosen: Sequence[Gateway], rate: float, args: argparse.Namespace
+) -> Iterator[tuple[str, Figures]]:
+    """Latency of each gateway, and of the direct way, at one rate."""
+    note(f"latency at {rate:.0f} requests/s …")
+    for gateway in chosen:
+        with started(gateway, args) as (port, pid):
+            yield gateway.name, measure_latency(port, rate, args, pid)
+    with start_replicas(args) as ports:
+        yield "direct", measure_latency(ports[0], rate, args)
 
 
 def figures(rounds: Rounds, name: str, case: str) -> Figures:
@@ -138,6 +155,8 @@ def figures(rounds: Rounds, name: str, case: str) -> Figures:
 
 def ratios(rounds: Rounds, name: str, base: str, case: str) -> list[float]:
     """CPU of one gateway to that of another within the same round."""
+    if name == "direct":
+        return []
     both = [r for r in rounds if case in r.get(name, {}) and case in r.get(base, {})]
     return [r[name][case]["cpu_us"] / r[base][case]["cpu_us"] for r in both]
 
@@ -165,13 +184,17 @@ def cost_table(rounds: Rounds, names: Sequence[str], args: argparse.Namespace) -
 
 
 def latency_table(rounds: Rounds, names: Sequence[str]) -> Table:
-    """Latency of each gateway and what it adds to the direct way."""
-    table = new_table("1 KB at half load", "p50 µs", "p99 µs", "added p50", "added p99")
+    """Latency of each gateway, what it adds to the direct way, and its CPU at that same rate."""
+    table = new_table("1 KB at half load", "p50 µs", "p99 µs", "added p50", "added p99", "CPU µs")
+    table.add_column(f"/ {names[0]}", justify="right")
     direct = figures(rounds, "direct", "latency")
     for name in [*names, "direct"]:
         if latency := figures(rounds, name, "latency"):
-            added = [f"{latency[key] - direct[key]:.0f}" for key in ("p50", "p99")]
-            table.add_row(name, f"{latency['p50']:.0f}", f"{latency['p99']:.0f}", *added)
+            row = [f"{latency[key]:.0f}" for key in ("p50", "p99")]
+            row += [f"{latency[key] - direct[key]:.0f}" for key in ("p50", "p99")]
+            if pairs := ratios(rounds, name, names[0], "latency"):
+                row += [f"{latency['cpu_us']:.2f}", f"{median(pairs):.2f}"]
+            table.add_row(name, *row)
     return table
 
 
@@ -216,6 +239,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5, help="length of each load")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 2 s")
     parser.add_argument("--rate", type=float, help="of the latency part; default: half load")
+    parser.add_argument("--spin", action="store_true", help="replicas and generator never sleep")
     parser.add_argument("--gateway-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument(

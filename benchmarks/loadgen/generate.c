@@ -2,7 +2,7 @@
  * and prints one JSON line.
  *
  *   generate --port 18200 [--connections 64] [--seconds 5] [--requests N] [--body-bytes 1024]
- *            [--rate R] [--stream] [--events 100] [--spread-us 0]
+ *            [--rate R] [--stream] [--events 100] [--spread-us 0] [--spin]
  *
  * Without --rate each connection sends its next request when the last answer is complete (closed
  * loop). With it, requests are due at Poisson times and latency counts from the time a request was
@@ -261,7 +261,7 @@ static void run_load(void)
         uint64_t start_at = open_loop() ? start_due(now) : 0;
         if (now < run.stop_ns)
             timer_arm(open_at, start_at);
-        int n = epoll_wait(run.epoll, events, 512, 1000);
+        int n = sockets_wait(run.epoll, events, 512, options.spin);
         for (int i = 0; i < n; i++) {
             uint64_t expirations;
             if (events[i].data.ptr == NULL)

@@ -8,6 +8,7 @@ struct load_options {
     int port;
     int connections;
     int stream; /* ask for streams */
+    int spin;   /* never sleep */
     double seconds;
     double rate_per_s; /* 0: closed loop */
     size_t body_bytes; /* of a request */

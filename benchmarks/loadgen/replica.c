@@ -2,7 +2,7 @@
  * A plain request is answered at once. Streams advance together, one event a step, as an engine's
  * decode does.
  *
- *   fake_replica --ports 18100,18101 [--step-us 20000] [--events 100] [--any-body]
+ *   fake_replica --ports 18100,18101 [--step-us 20000] [--events 100] [--any-body] [--spin]
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,6 +42,7 @@ struct connection {
 static struct {
     int epoll;
     int check_bodies;
+    int spin;
     struct chat_answer plain, stream;
     struct chat_request known; /* last length and mode seen, with what it must look like */
     int known_stream;
@@ -276,7 +277,7 @@ static _Noreturn void replica_run(void)
 {
     struct epoll_event events[512];
     for (;;) {
-        int n = epoll_wait(replica.epoll, events, 512, -1);
+        int n = sockets_wait(replica.epoll, events, 512, replica.spin);
         int steps_due = -1;
         for (int i = 0; i < n; i++) {
             struct source *source = events[i].data.ptr;
@@ -294,11 +295,10 @@ static _Noreturn void replica_run(void)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"ports", required_argument, NULL, 'p'},
-                                            {"step-us", required_argument, NULL, 's'},
-                                            {"events", required_argument, NULL, 'e'},
-                                            {"any-body", no_argument, NULL, 'a'},
-                                            {0}};
+    static const struct option options[] = {
+        {"ports", required_argument, NULL, 'p'},  {"step-us", required_argument, NULL, 's'},
+        {"events", required_argument, NULL, 'e'}, {"any-body", no_argument, NULL, 'a'},
+        {"spin", no_argument, NULL, 'P'},         {0}};
     char *ports = NULL;
     uint64_t step_us = 20000;
     size_t stream_events = 100;
@@ -311,12 +311,14 @@ int main(int argc, char **argv)
             stream_events = strtoull(optarg, NULL, 10);
         else if (option == 'a')
             replica.check_bodies = 0;
+        else if (option == 'P')
+            replica.spin = 1;
         else
             return 2;
     }
     if (ports == NULL || stream_events < 3 || step_us == 0) {
-        fprintf(stderr,
-                "usage: fake_replica --ports P[,P…] [--step-us N] [--events N] [--any-body]\n");
+        fprintf(stderr, "usage: fake_replica --ports P[,P…] [--step-us N] [--events N] "
+                        "[--any-body] [--spin]\n");
         return 2;
     }
     sockets_raise_limit();

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -111,4 +112,12 @@ void sockets_rewatch(int epoll, int fd, uint32_t events, void *owner)
     struct epoll_event event = {.events = events, .data.ptr = owner};
     if (epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) < 0)
         sockets_die("epoll_ctl");
+}
+
+int sockets_wait(int epoll, struct epoll_event *events, int room, int spin)
+{
+    int n = epoll_wait(epoll, events, room, spin ? 0 : 1000);
+    if (spin && n == 0)
+        sched_yield();
+    return n;
 }

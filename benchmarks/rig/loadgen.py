@@ -33,13 +33,20 @@ def build() -> None:
 
 @contextmanager
 def replicas(
-    count: int, *, core: int, step_ms: float = 20, events: int = 100, any_body: bool = False
+    count: int,
+    *,
+    core: int,
+    step_ms: float = 20,
+    events: int = 100,
+    any_body: bool = False,
+    spin: bool = False,
 ) -> Iterator[list[int]]:
     """Run one process with `count` fake replicas; yields their ports."""
     ports = net.free_ports(count)
     argv = ["taskset", "-c", str(core), str(BINARIES / "fake_replica")]
     argv += ["--ports", ",".join(map(str, ports)), "--events", str(events)]
     argv += ["--step-us", str(int(step_ms * 1000)), *(["--any-body"] if any_body else [])]
+    argv += ["--spin"] if spin else []
     process = subprocess.Popen(argv)
     try:
         net.wait_for_port(ports[-1], process)
@@ -69,7 +76,8 @@ def running(port: int, *, core: int, **options: Any) -> Iterator[subprocess.Pope
     argv = ["taskset", "-c", str(core), str(BINARIES / "generate"), "--port", str(port)]
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
-        argv += [flag] if value is True else [flag, str(value)]
+        if value is not False:
+            argv += [flag] if value is True else [flag, str(value)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     try:
         yield process
