@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import msgspec
-from headrace.core.balancer import POLICIES
 
+from headrace.core.balancer import POLICIES
 from headrace.sim.command import simulate
 from headrace.sim.scenario import Replicas, Scenario, Traffic, load
 from headrace.sim.traffic import Open, source_of

@@ -82,7 +82,7 @@ def test_a_complete_stream_is_measured():
     assert sample.ok and sample.replica == "r1"
     assert (sample.prompt_tokens, sample.output_tokens) == (9, 3)
     assert 0 < sample.ttft_s < sample.e2e_s
-    assert sample.tpot_s >= 0.009
+    assert sample.tpot_s > 0.005  # two gaps of 10 ms; the last read may come late
 
 
 @pytest.mark.parametrize(

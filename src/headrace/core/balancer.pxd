@@ -1,14 +1,15 @@
 """What the data plane, the library and the simulator call: one process's hands on the segment.
-
-A RouteRequest says what a policy may know of a request. `Balancer.route` picks a replica and opens a Lease on it; the lease
-ends exactly once and gives back to the very cell it took from. No clock, socket or logger: time comes in as now_ns (monotonic).
+ A RouteRequest says what a policy may know of a request. `Balancer.route` picks a replica and opens
+a Lease on it; the lease ends exactly once and gives back to the very cell it took from. No clock,
+socket or logger: time comes in as now_ns (monotonic).
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from headrace.core.fleet cimport cell, fleet, model_cell, pair_cell, process_block, row
 from headrace.core.lb cimport (
-    admit_rules, admitted, chash, claim, due, due_heap, lb_choice, lb_ops, lb_pool, lb_request, prefix_match,
+    admit_rules, admitted, chash, claim, due, due_heap, lb_choice, lb_ops, lb_pool, lb_request,
+    prefix_match,
     prefix_table, rates, rng, view,
 )
 from headrace.core.request cimport KIND_EMBED, KIND_GENERATE, RequestKind, RouteRequest
@@ -40,7 +41,8 @@ cdef class Lease:
     cdef readonly uint64_t last_ns
     cdef readonly int64_t generated  # content events or tokens seen
     cdef readonly double prompt_tokens
-    cdef readonly double hit_tokens  # of the prompt, thought to be in the replica's cache (fading with age)
+    # of the prompt, thought to be in the replica's cache (fading with age)
+    cdef readonly double hit_tokens
     cdef readonly int matched_tokens  # the same without the fading
     cdef readonly double score  # in the policy's unit
     cdef readonly double output_tokens  # expected, of one sequence
@@ -62,7 +64,8 @@ cdef class Lease:
     cdef void note_bytes(self, uint64_t now_ns) noexcept
     # A read with `count` content events; the first call is the first token.
     cdef void note_tokens(self, uint64_t now_ns, int count) noexcept
-    # Reading was paused (back-pressure): the gap before the next read says nothing about the replica.
+    # Reading was paused (back-pressure): the gap before the next read says nothing about the
+    # replica.
     cdef void note_pause(self) noexcept
     # The four ends; -1 where usage does not say. Later calls do nothing.
     cdef void end_ok(self, uint64_t now_ns, int64_t prompt_tokens, int64_t completion_tokens,
@@ -122,12 +125,15 @@ cdef class Balancer:
     cdef int64_t max_concurrent_requests
 
     cdef int route(self, RouteRequest request, Lease lease, uint64_t now_ns)
-    # Fails a lease and opens one elsewhere, within the budget; lease.start_at_ns says when to begin.
-    cdef int retry(self, RouteRequest request, Lease failed, Lease lease, int failure, uint64_t now_ns)
+    # Fails a lease and opens one elsewhere, within the budget; lease.start_at_ns says when to
+    # begin.
+    cdef int retry(self, RouteRequest request, Lease failed, Lease lease, int failure,
+                   uint64_t now_ns)
     # What route would answer, without taking anything: for a waiting room.
     cdef int peek(self, RouteRequest request, uint64_t now_ns)
     cdef double retry_after_s(self, int model, uint64_t now_ns)
-    # What time alone brings about (plain requests reach their predicted prefill end); route calls it, an idle process may.
+    # What time alone brings about (plain requests reach their predicted prefill end); route calls
+    # it, an idle process may.
     cdef void tick(self, uint64_t now_ns) noexcept
 
     cdef void _renew(self, uint64_t now_ns)
@@ -136,6 +142,7 @@ cdef class Balancer:
     cdef int _verdict(self) noexcept
     cdef int _pool(self, served *m, RouteRequest request, lb_request *q, lb_pool *pool) except -1
     cdef int _build_ring(self, served *m) except -1
-    cdef void _open(self, RouteRequest request, Lease lease, served *m, int place, double hit, uint64_t now_ns) noexcept
+    cdef void _open(self, RouteRequest request, Lease lease, served *m, int place, double hit,
+                    uint64_t now_ns) noexcept
     cdef bint _schedule(self, Lease lease, uint64_t at_ns) noexcept
     cdef int _choose(self, RouteRequest request, Lease lease, uint64_t now_ns, bint again) except -1

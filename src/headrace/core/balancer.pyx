@@ -1,6 +1,6 @@
-from libc.math cimport NAN, fmax, fmin, isfinite
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.math cimport fmax, fmin, isfinite
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from headrace.core.fleet cimport *
@@ -58,14 +58,17 @@ cdef class Lease:
         self.first_ns = now_ns
         if not self.stream:
             return
-        hist_record(&self.owner.block.pairs[self.pair].ttft, HIST_TTFT, (now_ns - self.start_at_ns) * 1e-9)
+        hist_record(&self.owner.block.pairs[self.pair].ttft, HIST_TTFT,
+                    (now_ns - self.start_at_ns) * 1e-9)
         self._sample_first(now_ns)
         claim_decode(&self.taken, self.owner.block, self.owner.seen, now_ns)
         if self.sequences == 1:
             self._follow()
 
     cdef void _sample_first(self, uint64_t now_ns) noexcept:
-        """A prefill that found nothing pending took this long: a sample of the model's prefill rate."""
+        """A prefill that found nothing pending took this long: a sample of the model's prefill
+        rate.
+        """
         cdef Balancer b = self.owner
         cdef double ttft_s
         if not self.alone or now_ns < self.start_at_ns:
@@ -93,7 +96,8 @@ cdef class Lease:
             weight = UNCLEAN_WEIGHT
         else:
             return
-        learn_slowness(c, self.generation, gap_s, learn_pace_s(&b.groups[self.group], decoding), weight, now_ns)
+        learn_slowness(c, self.generation, gap_s, learn_pace_s(&b.groups[self.group], decoding),
+                       weight, now_ns)
 
     cdef void _follow(self) noexcept:
         cdef Balancer b = self.owner
@@ -120,7 +124,9 @@ cdef class Lease:
         self.older = self.newer = NULL
 
     cdef void _advance(self, uint64_t now_ns) noexcept:
-        """A plain request shows nothing until its end: it decodes from its predicted first token on, at the pace of its replica."""
+        """A plain request shows nothing until its end: it decodes from its predicted first token
+        on, at the pace of its replica.
+        """
         cdef Balancer b = self.owner
         cdef double step_s, tokens, most = self.output_tokens * self.sequences
         cdef uint64_t began_ns = self.start_at_ns + <uint64_t>(self.expected_s * 1e9)
@@ -132,7 +138,8 @@ cdef class Lease:
             claim_grow(&self.taken, b.block, b.seen, tokens - self.grown)
             self.grown = tokens
         if self.grown < most:
-            b._schedule(self, now_ns + max(PLAIN_LEAST_STEP_NS, <uint64_t>(PLAIN_STEPS * step_s * 1e9)))
+            b._schedule(self, now_ns + max(PLAIN_LEAST_STEP_NS,
+                                           <uint64_t>(PLAIN_STEPS * step_s * 1e9)))
 
     cdef bint _close(self, uint64_t now_ns) noexcept:
         if not self.open:
@@ -155,14 +162,17 @@ cdef class Lease:
         atom_add_u64(&c.succeeded, 1)
         atom_set_u64(&c.ok_ns, now_ns)
         atom_set_u32(&c.fail_streak, 0)
-        output = completion_tokens if completion_tokens >= 0 else self.generated if self.stream else -1
+        output = completion_tokens
+        if output < 0:
+            output = self.generated if self.stream else -1
         atom_add_u64(&c.completed_tokens, max(output, 0))
         if self.estimated and prompt_tokens > 0:
             learn_prompt(&b.block.groups[self.group], self.features, prompt_tokens)
         if self.kind == KIND_EMBED:
             self._sample_first(now_ns)
         elif output >= 0:
-            learn_finish(&b.block.groups[self.group], self.max_tokens, <double>output / self.sequences)
+            learn_finish(&b.block.groups[self.group], self.max_tokens,
+                         <double>output / self.sequences)
             prefix_advance(&b.table, self.slot, <uint32_t>(output // PREFIX_BLOCK_TOKENS))
 
     cdef void end_neutral(self, uint64_t now_ns) noexcept:
@@ -191,7 +201,8 @@ cdef class Lease:
     def pause(self):
         self.note_pause()
 
-    def finish(self, uint64_t now_ns, int64_t prompt_tokens=-1, int64_t completion_tokens=-1, int64_t cached_tokens=-1):
+    def finish(self, uint64_t now_ns, int64_t prompt_tokens=-1, int64_t completion_tokens=-1,
+               int64_t cached_tokens=-1):
         self.end_ok(now_ns, prompt_tokens, completion_tokens, cached_tokens)
 
     def fail(self, uint64_t now_ns, int failure):
@@ -209,7 +220,8 @@ cdef class Lease:
     def decision(self):
         """The text of x-headrace-decision."""
         return (f"policy={POLICIES[self.owner.policy]}; reason={REASONS[self.reason]}; "
-                f"prompt_tokens={self.prompt_tokens:.0f}; matched_tokens={self.matched_tokens}; score={self.score:.6g}")
+                f"prompt_tokens={self.prompt_tokens:.0f}; matched_tokens={self.matched_tokens}; "
+                f"score={self.score:.6g}")
 
 
 cdef void *zeros(size_t n, size_t size) except NULL:
@@ -258,9 +270,12 @@ cdef class Balancer:
         if self.models:
             for i in range(FLEET_MODELS):
                 free_served(self.models[i])
-        for p in (<size_t>self.seen, <size_t>self.groups, <size_t>self.typical, <size_t>self.models, <size_t>self.ids,
-                  <size_t>self.match, <size_t>self.room, <size_t>self.slots, <size_t>self.turns, <size_t>self.score,
-                  <size_t>self.why, <size_t>self.oldest, <size_t>self.newest, <size_t>self.plain.entries):
+        for p in (<size_t>self.seen, <size_t>self.groups, <size_t>self.typical, <size_t>self.models,
+                  <size_t>self.ids,
+                  <size_t>self.match, <size_t>self.room, <size_t>self.slots, <size_t>self.turns,
+                  <size_t>self.score,
+                  <size_t>self.why, <size_t>self.oldest, <size_t>self.newest,
+                  <size_t>self.plain.entries):
             free(<void *><size_t>p)
 
     # ---- what there is
@@ -284,7 +299,9 @@ cdef class Balancer:
         self.jitter = settings["jitter"]
 
     def set_replica(self, int slot, str id not None):
-        """The name behind a slot: hashing policies place replicas by it, alike in every process, host and release."""
+        """The name behind a slot: hashing policies place replicas by it, alike in every process,
+        host and release.
+        """
         cdef bytes name = id.encode()
         cdef uint64_t h = hash_bytes(<const char *>name, len(name), 0)
         self.segment._slot(slot)
@@ -298,7 +315,8 @@ cdef class Balancer:
         cdef served *old
         cdef int i, k
         if not 0 <= model < FLEET_MODELS or not 0 <= group < FLEET_GROUPS:
-            raise IndexError(f"model {model}, group {group}: have {FLEET_MODELS} models, {FLEET_GROUPS} groups")
+            raise IndexError(f"model {model}, group {group}: "
+                             f"have {FLEET_MODELS} models, {FLEET_GROUPS} groups")
         places = {self.segment._slot(slot): pair for slot, pair in zip(slots, pairs, strict=True)}
         if not all(0 <= pair < FLEET_PAIRS for pair in places.values()):
             raise IndexError(f"pairs: wanted {max(places.values())}, have 0 to {FLEET_PAIRS - 1}")
@@ -398,7 +416,9 @@ cdef class Balancer:
         return self.room.count
 
     cdef int _verdict(self) noexcept:
-        return OVERLOADED if self.room.by[ADMIT_OVERLOADED] or self.room.by[ADMIT_QUEUE] else NO_REPLICA
+        if self.room.by[ADMIT_OVERLOADED] or self.room.by[ADMIT_QUEUE]:
+            return OVERLOADED
+        return NO_REPLICA
 
     cdef int _build_ring(self, served *m) except -1:
         cdef uint64_t version = self.seen.weights_version + self.ids_version
@@ -432,8 +452,12 @@ cdef class Balancer:
         cdef rates *r = &self.groups[m.group]
         if request.estimated:
             request.prompt_tokens = learn_prompt_tokens(r, request.features)
-        q.cost.prompt_tokens = request.prompt_tokens if isfinite(request.prompt_tokens) and request.prompt_tokens > 1 else 1
-        q.cost.output_tokens = 0 if request.kind == KIND_EMBED else learn_output(r, request.max_tokens)
+        q.cost.prompt_tokens = 1
+        if isfinite(request.prompt_tokens) and request.prompt_tokens > 1:
+            q.cost.prompt_tokens = request.prompt_tokens
+        q.cost.output_tokens = 0
+        if request.kind != KIND_EMBED:
+            q.cost.output_tokens = learn_output(r, request.max_tokens)
         q.cost.sequences = request.sequences
         q.prefix, q.prefix_count = request.prefix, request.prefix_count
         q.block_tokens = cost_block_tokens(q.cost.prompt_tokens, request.prefix_count)
@@ -454,7 +478,8 @@ cdef class Balancer:
             pool.ring = &m.ring
         return 0
 
-    cdef int _choose(self, RouteRequest request, Lease lease, uint64_t now_ns, bint again) except -1:
+    cdef int _choose(self, RouteRequest request, Lease lease, uint64_t now_ns,
+                     bint again) except -1:
         cdef served *m = self.models[request.model] if 0 <= request.model < FLEET_MODELS else NULL
         cdef lb_request q
         cdef lb_pool pool
@@ -477,22 +502,26 @@ cdef class Balancer:
         slot = self.slots[choice.place]
         lease.matched_tokens = 0
         if pool.match:
-            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot], self.match.age[slot])
-            lease.matched_tokens = <int>fmin(self.match.blocks[slot] * q.block_tokens, q.cost.prompt_tokens)
+            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot],
+                                  self.match.age[slot])
+            lease.matched_tokens = <int>fmin(self.match.blocks[slot] * q.block_tokens,
+                                             q.cost.prompt_tokens)
         lease.score = self.score[choice.place]
         lease.reason = LB_RETRY if again else choice.reason
         lease.prompt_tokens, lease.output_tokens = q.cost.prompt_tokens, q.cost.output_tokens
         self._open(request, lease, m, self.room.index[choice.place], hit, now_ns)
         return ROUTED
 
-    cdef void _open(self, RouteRequest request, Lease lease, served *m, int place, double hit, uint64_t now_ns) noexcept:
+    cdef void _open(self, RouteRequest request, Lease lease, served *m, int place, double hit,
+                    uint64_t now_ns) noexcept:
         cdef view *v = self.seen
         cdef rates *r = &self.groups[m.group]
         cdef int slot = m.slots[place]
         cdef double queued = v.pending_tokens[slot] + v.foreign_waiting[slot] * r.uncached_tokens
         cdef double uncached = fmax(lease.prompt_tokens - hit, 1)
         lease.owner = self
-        lease.slot, lease.pair, lease.model, lease.group = slot, m.pairs[place], request.model, m.group
+        lease.slot, lease.pair = slot, m.pairs[place]
+        lease.model, lease.group = request.model, m.group
         lease.generation = v.generation[slot]
         lease.open, lease.stream, lease.sequences = True, request.stream, max(request.sequences, 1)
         lease.kind, lease.max_tokens = request.kind, request.max_tokens
@@ -515,7 +544,8 @@ cdef class Balancer:
         learn_uncached(&self.block.groups[m.group], uncached)
         if self.ops.needs & LB_NEEDS_PREFIX:
             prefix_insert(&self.table, request.prefix, request.prefix_count, slot,
-                          <uint32_t>((uncached + PREFIX_BLOCK_TOKENS - 1) / PREFIX_BLOCK_TOKENS), v.prefix_blocks)
+                          <uint32_t>((uncached + PREFIX_BLOCK_TOKENS - 1) / PREFIX_BLOCK_TOKENS),
+                          v.prefix_blocks)
         if not lease.stream and lease.kind != KIND_EMBED:
             self._schedule(lease, now_ns + <uint64_t>(lease.expected_s * 1e9))
 
@@ -535,7 +565,8 @@ cdef class Balancer:
             budget_deposit(&self.base.shared_budget, self.budget_ratio, self.min_per_s, now_ns)
         return verdict
 
-    cdef int retry(self, RouteRequest request, Lease failed, Lease lease, int failure, uint64_t now_ns):
+    cdef int retry(self, RouteRequest request, Lease failed, Lease lease, int failure,
+                   uint64_t now_ns):
         cdef int verdict, tries
         cdef double wait_s
         failed.end_failed(now_ns, failure)
@@ -546,7 +577,8 @@ cdef class Balancer:
         tries = request.excluded_count
         verdict = self._choose(request, lease, now_ns, True)
         if verdict == ROUTED:
-            wait_s = self.backoff_s * (1 << (tries - 1)) * (1 - self.jitter * rng_unit(&self.chance))
+            wait_s = self.backoff_s * (1 << (tries - 1))
+            wait_s *= 1 - self.jitter * rng_unit(&self.chance)
             lease.start_at_ns = now_ns + <uint64_t>(fmax(wait_s, 0) * 1e9)
         return verdict
 
@@ -558,7 +590,9 @@ cdef class Balancer:
         return ROUTED if self._admit(m, request) else self._verdict()
 
     cdef double retry_after_s(self, int model, uint64_t now_ns):
-        """When as many requests will have ended as there are too many on the replica nearest to its limit."""
+        """When as many requests will have ended as there are too many on the replica nearest to its
+        limit.
+        """
         cdef served *m = self.models[model] if 0 <= model < FLEET_MODELS else NULL
         cdef view *v = self.seen
         cdef double excess, least = 1e9, per_s = 0, wait_s
@@ -588,7 +622,8 @@ cdef class Balancer:
         cdef Lease lease = Lease()
         return self.route(request, lease, now_ns), lease
 
-    def reopen(self, RouteRequest request not None, Lease failed not None, int failure, uint64_t now_ns):
+    def reopen(self, RouteRequest request not None, Lease failed not None, int failure,
+               uint64_t now_ns):
         """(verdict, lease) of a retry; `failed` has ended."""
         cdef Lease lease = Lease()
         return self.retry(request, failed, lease, failure, now_ns), lease
@@ -607,7 +642,9 @@ cdef class Balancer:
         self.moved = True
 
     def enter(self, int count):
-        """Counts requests that entered (or, negative, left) the gateway, for admission.max_concurrent_requests."""
+        """Counts requests that entered (or, negative, left) the gateway, for
+        admission.max_concurrent_requests.
+        """
         atom_add_i64(&self.block.self.requests, count)
 
     def budget(self, uint64_t now_ns):
@@ -617,13 +654,16 @@ cdef class Balancer:
     def learned(self, int group):
         """What is learned of a group of models."""
         cdef rates *r = &self.groups[group]
-        return {"base_step_s": r.base_s, "step_s_per_sequence": r.seq_s, "prefill_tokens_per_s": 1 / r.token_s,
+        return {"base_step_s": r.base_s, "step_s_per_sequence": r.seq_s,
+                "prefill_tokens_per_s": 1 / r.token_s,
                 "output_tokens": r.output_tokens, "uncached_tokens": r.uncached_tokens,
                 "pace_samples": r.pace_samples, "prefill_samples": r.prefill_samples,
                 "prompt_token_weights": [r.token_weights[i] for i in range(FLEET_FEATURES)]}
 
     def explain(self, RouteRequest request not None, uint64_t now_ns):
-        """What would be chosen for a request and why, by slot; changes nothing, in this process or in the segment."""
+        """What would be chosen for a request and why, by slot; changes nothing, in this process or
+        in the segment.
+        """
         cdef served *m = self.models[request.model] if 0 <= request.model < FLEET_MODELS else NULL
         cdef lb_request q
         cdef lb_pool pool
@@ -632,9 +672,11 @@ cdef class Balancer:
         cdef cost_terms t
         cdef int i, slot
         cdef double hit
-        found = {"policy": POLICIES[self.policy], "slot": None, "reason": "no_replica", "replicas": []}
+        found = {"policy": POLICIES[self.policy], "slot": None, "reason": "no_replica",
+                 "replicas": []}
         if m == NULL or m.count == 0:
-            return {**found, "estimate": {"prompt_tokens": request.prompt_tokens, "output_tokens": 0.0}, "learned": {}}
+            return {**found, "estimate": {"prompt_tokens": request.prompt_tokens,
+                                          "output_tokens": 0.0}, "learned": {}}
         self._renew(now_ns)
         self._admit(m, request)
         whys = [self.why[i] for i in range(m.count)]
@@ -649,26 +691,34 @@ cdef class Balancer:
             scores = {}
             found["reason"] = "overloaded" if self._verdict() == OVERLOADED else "no_replica"
             self._pool(m, request, &q, &pool)
-        prefix_lookup(&self.table, request.prefix, request.prefix_count, m.slots, m.count, self.seen.prefix_blocks, self.match)
+        prefix_lookup(&self.table, request.prefix, request.prefix_count, m.slots, m.count,
+                      self.seen.prefix_blocks, self.match)
         for i in range(m.count):
             slot = m.slots[i]
-            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot], self.match.age[slot])
-            cost_explain(self.seen, &self.groups[m.group], slot, self.typical[m.group], &q.cost, hit, &t)
+            hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot],
+                                  self.match.age[slot])
+            cost_explain(self.seen, &self.groups[m.group], slot, self.typical[m.group], &q.cost,
+                         hit, &t)
             found["replicas"].append({
-                "slot": slot, "eligible": slot in scores, "why": ADMISSIONS[whys[i]], "score": scores.get(slot),
+                "slot": slot, "eligible": slot in scores, "why": ADMISSIONS[whys[i]],
+                "score": scores.get(slot),
                 "terms": {
-                    "step_s": t.step, "pending_s": t.pending, "prefill_s": t.prefill, "balance_s": t.balance,
+                    "step_s": t.step, "pending_s": t.pending, "prefill_s": t.prefill,
+                    "balance_s": t.balance,
                     "kv_s": t.kv, "uncached_s": t.uncached, "cost_s": t.total,
-                    "hit_tokens": t.hit_tokens, "uncached_tokens": t.uncached_tokens, "slowness": t.slowness,
+                    "hit_tokens": t.hit_tokens, "uncached_tokens": t.uncached_tokens,
+                    "slowness": t.slowness,
                     "weight": self.seen.weight[slot], "requests": self.seen.requests[slot],
                     "sequences": self.seen.seqs[slot], "decoding": self.seen.decoding[slot],
                     "foreign_sequences": self.seen.foreign_seqs[slot],
                     "foreign_waiting": self.seen.foreign_waiting[slot],
-                    "pending_tokens": self.seen.pending_tokens[slot], "kv_tokens": self.seen.kv_tokens[slot],
+                    "pending_tokens": self.seen.pending_tokens[slot],
+                    "kv_tokens": self.seen.kv_tokens[slot],
                     "kv_capacity_tokens": self.seen.kv_capacity[slot] or None,
                 },
             })
-        found["estimate"] = {"prompt_tokens": q.cost.prompt_tokens, "output_tokens": q.cost.output_tokens}
+        found["estimate"] = {"prompt_tokens": q.cost.prompt_tokens,
+                             "output_tokens": q.cost.output_tokens}
         found["learned"] = self.learned(m.group)
         return found
 

@@ -153,13 +153,15 @@ cdef extern from "prefix.h" nogil:
         float age[1024]
     prefix_table prefix_of(fleet *f)
     uint32_t prefix_capacity(int64_t kv_capacity_tokens)
-    void prefix_lookup(const prefix_table *t, const uint64_t *keys, int count, const uint16_t *slots,
+    void prefix_lookup(const prefix_table *t, const uint64_t *keys, int count,
+                       const uint16_t *slots,
                        int n, const uint32_t *capacity, prefix_match *out)
     void prefix_insert(const prefix_table *t, const uint64_t *keys, int count, uint32_t slot,
                        uint32_t added, const uint32_t *capacity)
     void prefix_advance(const prefix_table *t, uint32_t slot, uint32_t blocks)
     void prefix_forget(const prefix_table *t, uint32_t slot)
-    uint64_t prefix_sweep(const prefix_table *t, uint64_t start, uint64_t n, const uint32_t *capacity)
+    uint64_t prefix_sweep(const prefix_table *t, uint64_t start, uint64_t n,
+                          const uint32_t *capacity)
 
 cdef extern from "chash.h" nogil:
     struct chash_point:

@@ -29,10 +29,12 @@ cdef class RouteRequest:
     cdef uint16_t excluded[8]  # slots not to be picked (tried already)
 
     cdef void clear(self) noexcept
-    # A session key from the place `rank` of the order: a session header's index in routing.session_headers; the body's
-    # keys (offered by fill) come last. The first in the order wins, whatever the order of the calls; empty keys are none.
+    # A session key from the place `rank` of the order: a session header's index in
+    # routing.session_headers; the body's keys (offered by fill) come last. The first in the order
+    # wins, whatever the order of the calls; empty keys are none.
     cdef void offer_session(self, int rank, const char *key, size_t size) noexcept
-    # All that a body says; `model` is its name after aliasing. Call clear() first, and offer_session for the headers.
+    # All that a body says; `model` is its name after aliasing. Call clear() first, and
+    # offer_session for the headers.
     cdef int fill(self, BodyScan scan, bytes model, int kind) except -1
     cdef int _offer_field(self, BodyScan scan, int field, int rank) except -1
     cdef void _count(self, BodyScan scan) noexcept

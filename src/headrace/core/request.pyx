@@ -102,7 +102,9 @@ cdef class RouteRequest:
         self.fill(scan, model, kind)
 
     def set_prefix(self, keys):
-        """Chained block keys, one for each 64 tokens of the prompt's beginning; those beyond 512 are not looked at."""
+        """Chained block keys, one for each 64 tokens of the prompt's beginning; those beyond 512
+        are not looked at.
+        """
         cdef int i = 0
         for key in keys[:PREFIX_MAX_BLOCKS]:
             self.prefix[i] = key

@@ -9,6 +9,7 @@ MAX_BLOB_BYTES: Final[int]
 OUTCOME_NAMES: Final[tuple[str, ...]]
 FAILURE_NAMES: Final[tuple[str, ...]]
 HIST_NAMES: Final[tuple[str, ...]]
+
 class Segment:
     """One mapping of the shared segment; csrc/fleet.h says who may write what."""
 

@@ -7,7 +7,17 @@ from posix.unistd cimport close
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from headrace.core.fleet cimport *
-from headrace.core.lb cimport learn_speed, learn_speed_add, learn_speed_value, PREFIX_MAX_JUMPS, prefix_capacity, prefix_forget, prefix_of, prefix_sweep, prefix_table
+from headrace.core.lb cimport (
+    PREFIX_MAX_JUMPS,
+    learn_speed,
+    learn_speed_add,
+    learn_speed_value,
+    prefix_capacity,
+    prefix_forget,
+    prefix_of,
+    prefix_sweep,
+    prefix_table,
+)
 
 MAX_SLOTS = FLEET_SLOTS
 MAX_PAIRS = FLEET_PAIRS
@@ -15,8 +25,10 @@ MAX_MODELS = FLEET_MODELS
 MAX_GROUPS = FLEET_GROUPS
 MAX_PROCESSES = FLEET_PROCESSES
 MAX_BLOB_BYTES = FLEET_BLOB_BYTES
-OUTCOME_NAMES = ("ok", "client_error", "upstream_error", "incomplete", "timeout", "client_closed", "rejected")
-FAILURE_NAMES = ("refused", "connect_timeout", "reset", "stale", "5xx", "cut", "timeout", "error_event",
+OUTCOME_NAMES = ("ok", "client_error", "upstream_error", "incomplete", "timeout", "client_closed",
+                 "rejected")
+FAILURE_NAMES = ("refused", "connect_timeout", "reset", "stale", "5xx", "cut", "timeout",
+                 "error_event",
                  "going_away", "overloaded")
 HIST_NAMES = ("duration", "ttft", "tpot", "itl", "queue_wait", "overhead", "probe")
 
@@ -70,16 +82,21 @@ cdef class Segment:
 
     # ---- rows: control writes
 
-    def write_row(self, int slot, *, bint eligible, bint trickle=False, uint32_t generation, double weight=1.0,
-                  double ramp=1.0, int max_concurrency, int max_queue=0, int running=-1, int waiting=-1,
-                  double foreign_seqs=0.0, double foreign_waiting=0.0, double kv_usage=NAN, double hit_ratio=NAN,
+    def write_row(self, int slot, *, bint eligible, bint trickle=False, uint32_t generation,
+                  double weight=1.0,
+                  double ramp=1.0, int max_concurrency, int max_queue=0, int running=-1,
+                  int waiting=-1,
+                  double foreign_seqs=0.0, double foreign_waiting=0.0, double kv_usage=NAN,
+                  double hit_ratio=NAN,
                   int64_t kv_capacity_tokens=0, uint64_t scraped_at_ns=0, bint used=True):
         cdef row r
         memset(&r, 0, sizeof(r))
         self._slot(slot)
         r.generation = generation
-        r.flags = (ROW_USED if used else 0) | (ROW_ELIGIBLE if eligible else 0) | (ROW_TRICKLE if trickle else 0)
-        r.max_concurrency, r.max_queue, r.running, r.waiting = max_concurrency, max_queue, running, waiting
+        r.flags = ((ROW_USED if used else 0) | (ROW_ELIGIBLE if eligible else 0)
+                   | (ROW_TRICKLE if trickle else 0))
+        r.max_concurrency, r.max_queue = max_concurrency, max_queue
+        r.running, r.waiting = running, waiting
         r.weight, r.ramp = weight, ramp
         r.foreign_seqs, r.foreign_waiting = foreign_seqs, foreign_waiting
         r.kv_usage, r.hit_ratio, r.kv_capacity_tokens = kv_usage, hit_ratio, kv_capacity_tokens
@@ -89,7 +106,9 @@ cdef class Segment:
         row_write(fleet_row(self.base, slot), &r)
 
     def clear_row(self, int slot):
-        """The replica is gone; the slot may be used again with a higher generation once requests(slot) is 0."""
+        """The replica is gone; the slot may be used again with a higher generation once
+        requests(slot) is 0.
+        """
         cdef row r
         memset(&r, 0, sizeof(r))
         r.generation = fleet_row(self.base, self._slot(slot)).generation
@@ -101,17 +120,22 @@ cdef class Segment:
             return None
         return {
             "used": bool(r.flags & ROW_USED), "eligible": bool(r.flags & ROW_ELIGIBLE),
-            "trickle": bool(r.flags & ROW_TRICKLE), "generation": r.generation, "weight": r.weight, "ramp": r.ramp,
+            "trickle": bool(r.flags & ROW_TRICKLE), "generation": r.generation, "weight": r.weight,
+            "ramp": r.ramp,
             "max_concurrency": r.max_concurrency, "max_queue": r.max_queue, "running": r.running,
-            "waiting": r.waiting, "foreign_seqs": r.foreign_seqs, "foreign_waiting": r.foreign_waiting,
-            "kv_usage": r.kv_usage, "hit_ratio": r.hit_ratio, "kv_capacity_tokens": r.kv_capacity_tokens,
+            "waiting": r.waiting, "foreign_seqs": r.foreign_seqs,
+            "foreign_waiting": r.foreign_waiting,
+            "kv_usage": r.kv_usage, "hit_ratio": r.hit_ratio,
+            "kv_capacity_tokens": r.kv_capacity_tokens,
             "scraped_at_ns": r.scraped_at_ns,
         }
 
     # ---- prefix table: control forgets and sweeps
 
     cdef int _forget_prefixes(self, int slot) except -1:
-        """A new generation holds nothing of what the old one had; rarely (after many in a row) this has to sweep at once."""
+        """A new generation holds nothing of what the old one had; rarely (after many in a row) this
+        has to sweep at once.
+        """
         cdef prefix_table t = prefix_of(self.base)
         if self.jumps[slot] == PREFIX_MAX_JUMPS:
             self._sweep(0, t.sets)
@@ -131,7 +155,8 @@ cdef class Segment:
         return prefix_sweep(&t, start, count, capacity)
 
     def sweep_prefixes(self, double part=1 / 64):
-        """Frees dead entries in the next part of the table; control calls it each second, so that the whole is seen in about a minute.
+        """Frees dead entries in the next part of the table; control calls it each second, so that
+        the whole is seen in about a minute.
 
         Args:
             part: of the table, 0 to 1.
@@ -157,11 +182,14 @@ cdef class Segment:
         return fleet_requests(self.base, self._slot(slot))
 
     def cell(self, int slot):
-        """Everything of one replica, summed over the processes and the archive (gauges: the processes alone)."""
+        """Everything of one replica, summed over the processes and the archive (gauges: the
+        processes alone).
+        """
         cdef cell *c
         cdef uint32_t p
         cdef int i
-        cdef uint64_t sent = 0, succeeded = 0, ok_ns = 0, failed_ns = 0, cancelled = 0, neutral = 0, tokens = 0
+        cdef uint64_t sent = 0, succeeded = 0, ok_ns = 0, failed_ns = 0, cancelled = 0
+        cdef uint64_t neutral = 0, tokens = 0
         cdef uint64_t busy = 0, progress = 0
         cdef int64_t requests = 0, seqs = 0, decoding = 0, streak = 0
         cdef double pending = 0, kv = 0, inflight_tokens = 0
@@ -191,21 +219,27 @@ cdef class Segment:
             kv += atom_f64(&c.kv_tokens)
             inflight_tokens += atom_f64(&c.inflight_tokens)
         return {
-            "requests": requests, "seqs": seqs, "decoding": decoding, "pending_tokens": pending, "kv_tokens": kv,
-            "inflight_tokens": inflight_tokens, "busy_since_ns": busy, "progress_ns": progress, "sent": sent,
+            "requests": requests, "seqs": seqs, "decoding": decoding, "pending_tokens": pending,
+            "kv_tokens": kv,
+            "inflight_tokens": inflight_tokens, "busy_since_ns": busy, "progress_ns": progress,
+            "sent": sent,
             "succeeded": succeeded, "cancelled": cancelled, "neutral": neutral, "ok_ns": ok_ns,
-            "failed_ns": failed_ns, "fail_streak": streak, "failures": dict(zip(FAILURE_NAMES, failures)),
+            "failed_ns": failed_ns, "fail_streak": streak,
+            "failures": dict(zip(FAILURE_NAMES, failures)),
             "completed_tokens": tokens,
         }
 
     def evidence(self, int slot, uint32_t generation=0, uint64_t now_ns=0):
-        """What health judges a replica by, summed over the processes (counters: and the archive): succeeded, failed, refused,
-        going away, fail streak, requests, seqs, decoding, progress_ns, busy_since_ns, pending_s; and of that generation's
+        """What health judges a replica by, summed over the processes (counters: and the archive):
+        succeeded, failed, refused,
+        going away, fail streak, requests, seqs, decoding, progress_ns, busy_since_ns, pending_s;
+        and of that generation's
         speed: how much is known of it (1: enough) and its slowness."""
         cdef cell *c
         cdef uint32_t p
         cdef int i
-        cdef uint64_t succeeded = 0, failed = 0, refused = 0, leaving = 0, streak = 0, progress = 0, busy = 0, since
+        cdef uint64_t succeeded = 0, failed = 0, refused = 0, leaving = 0
+        cdef uint64_t streak = 0, progress = 0, busy = 0, since
         cdef int64_t requests = 0, seqs = 0, decoding = 0
         cdef double pending_s = 0
         cdef learn_speed speed
@@ -214,7 +248,8 @@ cdef class Segment:
         for p in range(self.base.processes + 1):
             c = &fleet_block(self.base, p).cells[slot]
             succeeded += atom_u64(&c.succeeded)
-            refused += atom_u64(&c.failures[FAILURE_REFUSED]) + atom_u64(&c.failures[FAILURE_CONNECT_TIME])
+            refused += atom_u64(&c.failures[FAILURE_REFUSED])
+            refused += atom_u64(&c.failures[FAILURE_CONNECT_TIME])
             leaving += atom_u64(&c.failures[FAILURE_GOING_AWAY])
             for i in range(FAILURES):
                 if i != FAILURE_STALE and i != FAILURE_OVERLOADED and i != FAILURE_GOING_AWAY:
@@ -231,7 +266,8 @@ cdef class Segment:
             decoding += atom_i32(&c.decoding)
             pending_s += atom_f64(&c.pending_s)
             learn_speed_add(&speed, c, generation, now_ns)
-        return (succeeded, failed, refused, leaving, streak, requests, seqs, decoding, progress, busy, pending_s,
+        return (succeeded, failed, refused, leaving, streak, requests, seqs, decoding, progress,
+                busy, pending_s,
                 speed.w, learn_speed_value(&speed))
 
     # ---- processes
@@ -239,7 +275,8 @@ cdef class Segment:
     def process(self, int process):
         cdef process_cell *c = &fleet_block(self.base, process).self
         return {"pid": c.pid, "beat_ns": c.beat_ns, "requests": c.requests, "queued": c.queued,
-                "connections": c.connections, "buffered_bytes": c.buffered_bytes, "draining": bool(c.draining),
+                "connections": c.connections, "buffered_bytes": c.buffered_bytes,
+                "draining": bool(c.draining),
                 "blob_seen": c.blob_seen, "accepted": c.accepted, "row_misses": c.row_misses,
                 "bad_http": c.bad_http, "dropped": fleet_ring(self.base, process).dropped
                 if process < self.processes else 0}
@@ -294,8 +331,10 @@ cdef class Segment:
             "queued": total.queued, "prompt_tokens": total.prompt_tokens,
             "completion_tokens": total.completion_tokens, "cached_tokens": total.cached_tokens,
             "estimated_prompt_tokens": total.estimated_prompt_tokens,
-            "duration": self._hist(&total.duration, HIST_DURATION), "tpot": self._hist(&total.tpot, HIST_TPOT),
-            "itl": self._hist(&total.itl, HIST_ITL), "queue_wait": self._hist(&total.queue_wait, HIST_QUEUE_WAIT),
+            "duration": self._hist(&total.duration, HIST_DURATION),
+            "tpot": self._hist(&total.tpot, HIST_TPOT),
+            "itl": self._hist(&total.itl, HIST_ITL),
+            "queue_wait": self._hist(&total.queue_wait, HIST_QUEUE_WAIT),
         }
 
     def pair(self, int pair):
@@ -328,7 +367,8 @@ cdef class Segment:
     def publish(self, bytes blob not None):
         cdef uint64_t generation = self.base.blob_generation + 1
         if len(blob) > FLEET_BLOB_BYTES:
-            raise ValueError(f"configuration and replica list: {len(blob)} bytes, limit {FLEET_BLOB_BYTES}")
+            raise ValueError(f"configuration and replica list: {len(blob)} bytes, "
+                             f"limit {FLEET_BLOB_BYTES}")
         memcpy(fleet_blob(self.base, generation & 1), <const char *>blob, len(blob))
         self.base.blob_bytes[generation & 1] = len(blob)
         atom_set_u64(&self.base.blob_generation, generation)
@@ -339,7 +379,9 @@ cdef class Segment:
         return atom_u64(&self.base.blob_generation)
 
     def blob(self):
-        """(generation, bytes) of the blob in force; None before the first one or while control is too fast for us."""
+        """(generation, bytes) of the blob in force; None before the first one or while control is
+        too fast for us.
+        """
         cdef uint64_t generation
         for _ in range(4):
             generation = atom_u64(&self.base.blob_generation)

@@ -1,4 +1,6 @@
-"""What is written down of a request: outcome, counters, histograms, the access record. Nothing here changes its course."""
+"""What is written down of a request: outcome, counters, histograms, the access record. Nothing here
+changes its course.
+"""
 
 from libc.stdint cimport uint64_t
 

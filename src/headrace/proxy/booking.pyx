@@ -78,7 +78,8 @@ cdef int judge(Exchange x, uint64_t now_ns) except -1:
 cdef int ended(Exchange x, int outcome, int status, uint64_t now_ns) except -1:
     cdef model_cell *cell = _cell(x)
     cdef double tpot_s = 0
-    x.plane.count(SERIES_REQUESTS, x.model.id if x.model is not None else 0, x.endpoint, outcome, status)
+    x.plane.count(SERIES_REQUESTS, x.model.id if x.model is not None else 0, x.endpoint, outcome,
+                  status)
     hist_record(&cell.duration, HIST_DURATION, (now_ns - x.began_ns) * 1e-9)
     if x.queue_wait_ns:
         hist_record(&cell.queue_wait, HIST_QUEUE_WAIT, x.queue_wait_ns * 1e-9)
@@ -130,10 +131,13 @@ cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tp
     r.output_limit = <uint32_t>min(x.max_tokens, 0x7fffffff)
     memcpy(buffer, &r, sizeof(r))
     memcpy(buffer + sizeof(r), PyBytes_AS_STRING(x.request_id), r.text_bytes)
-    ring_push(fleet_ring(x.plane.segment.base, x.plane.index), RECORD_ACCESS, buffer, sizeof(r) + r.text_bytes)
+    ring_push(fleet_ring(x.plane.segment.base, x.plane.index), RECORD_ACCESS, buffer,
+              sizeof(r) + r.text_bytes)
     return 0
 
 
 cdef bytes decision_line(Exchange x):
-    return (f"x-headrace-decision: policy={POLICIES[x.plane.policy]} reason={REASONS[x.lease.reason]}"
-            f" prompt_tokens={x.lease.prompt_tokens:.0f} matched_tokens={x.lease.hit_tokens:.0f}\r\n").encode()
+    return (f"x-headrace-decision: policy={POLICIES[x.plane.policy]}"
+            f" reason={REASONS[x.lease.reason]}"
+            f" prompt_tokens={x.lease.prompt_tokens:.0f}"
+            f" matched_tokens={x.lease.hit_tokens:.0f}\r\n").encode()

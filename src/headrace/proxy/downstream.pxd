@@ -1,4 +1,6 @@
-"""One client connection: reads requests strictly, one at a time, and knows when the client has gone."""
+"""One client connection: reads requests strictly, one at a time, and knows when the client has
+gone.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,20 +1,18 @@
 import logging
 import socket
-import struct
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memchr, memcpy
 
 import httptools
 from httptools import HttpRequestParser
 
-from headrace.core.fleet cimport OUTCOME_CLIENT_ERROR
-from headrace.proxy.clock cimport now_ns
+from headrace.proxy.clock cimport now_ns as clock_ns
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.plane cimport Plane
-from headrace.proxy.wheel cimport NEVER, Timed
+from headrace.proxy.wheel cimport Timed
 from headrace.proxy.wire cimport Buffer
 
 log = logging.getLogger("headrace.proxy")
@@ -36,7 +34,7 @@ cdef class Downstream(Timed):
         self.phase = DOWN_CLOSED
 
     def connection_made(self, transport):
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         self.transport = transport
         address = transport.get_extra_info("peername")
         self.peer = address[0].partition("%")[0].encode() if address else b"unknown"
@@ -131,7 +129,9 @@ cdef class Downstream(Timed):
         return 0
 
     cdef Py_ssize_t _take_head(self, bytes data, size_t at) except -1:
-        """The head that starts at `at`, and what has come of its body; returns where the rest starts."""
+        """The head that starts at `at`, and what has come of its body; returns where the rest
+        starts.
+        """
         cdef const char *s = PyBytes_AS_STRING(data)
         cdef size_t size = PyBytes_GET_SIZE(data)
         cdef size_t end, stop
@@ -144,10 +144,12 @@ cdef class Downstream(Timed):
         found = <char *>memmem(s + at, size - at, b"\r\n\r\n", 4)
         end = found + 4 - s if found != NULL else size
         if <int64_t>(end - at) > self.plane.max_header_bytes:
-            return self._refuse_head(431, "headers_too_large", "the head is above server.max_header_bytes")
+            return self._refuse_head(431, "headers_too_large",
+                                     "the head is above server.max_header_bytes")
         if found == NULL:
             return self._wait_for_head(data, at)
-        if head_read_request(s + at, end - at, &self.plane.request_id_names, &self.plane.session_names, &x.r) != 0:
+        if head_read_request(s + at, end - at, &self.plane.request_id_names,
+                             &self.plane.session_names, &x.r) != 0:
             return self._bad_at(size)
         if x.r.flags & HEAD_UPGRADE or (x.r.method.len == 7 and s[at] == 67):
             return self._refuse_head(501, "not_supported", "upgrades and tunnels are not supported")
@@ -161,7 +163,7 @@ cdef class Downstream(Timed):
 
     def _start(self, bytes head, bytes data, size_t end, size_t stop):
         cdef Exchange x = self.exchange
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         cdef size_t size = PyBytes_GET_SIZE(data)
         self.served = True
         if x.r.flags & HEAD_CHUNKED:
@@ -190,7 +192,7 @@ cdef class Downstream(Timed):
         if not 65 <= first <= 90 or lf == s + at or (lf != NULL and lf[-1] != 13):
             return self._bad_at(size)
         if self.served and self.head_due_ns == 0:
-            self.head_due_ns = now_ns() + self.plane.client_header_ns
+            self.head_due_ns = clock_ns() + self.plane.client_header_ns
             self.plane.wheel.set(self, self.head_due_ns)
         self.held = data[at:] if at else data
         return size
@@ -254,7 +256,7 @@ cdef class Downstream(Timed):
         self.whole = self.pieces = None
         self.filled = 0
         self.phase = DOWN_BUSY
-        self._served(body, now_ns())
+        self._served(body, clock_ns())
         return 0
 
     def _served(self, bytes body, uint64_t now):
@@ -267,7 +269,8 @@ cdef class Downstream(Timed):
         if start == end:
             return True
         try:
-            self.parser.feed_data(data if start == 0 and end == <size_t>PyBytes_GET_SIZE(data) else data[start:end])
+            self.parser.feed_data(data if start == 0 and end == <size_t>PyBytes_GET_SIZE(data)
+                                  else data[start:end])
             return True
         except httptools.HttpParserError:
             return False
@@ -322,7 +325,7 @@ cdef class Downstream(Timed):
         self.phase = DOWN_HEAD
         self.parsed = 0
         self.head_due_ns = 0
-        self.plane.wheel.set(self, now_ns() + self.plane.keepalive_ns)
+        self.plane.wheel.set(self, clock_ns() + self.plane.keepalive_ns)
         self._resume()
         if self.held is not None and not self.consuming:
             rest = self.held
@@ -331,7 +334,9 @@ cdef class Downstream(Timed):
         return 0
 
     cdef int refuse_rest(self, bint close) except -1:
-        """Answered before the body had been read: throw it away if it is short, for the connection's sake."""
+        """Answered before the body had been read: throw it away if it is short, for the
+        connection's sake.
+        """
         self._forget_body()
         if close or self.exchange.r.flags & HEAD_CONTINUE or self.f.left > MAX_DISCARDED_BYTES:
             return self._linger()
@@ -351,7 +356,7 @@ cdef class Downstream(Timed):
         self._resume()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self.plane.wheel.set(self, now_ns() + LINGER_NS)
+            self.plane.wheel.set(self, clock_ns() + LINGER_NS)
         else:
             self.transport.close()
         return 0

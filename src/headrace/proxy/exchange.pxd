@@ -2,8 +2,8 @@
 
   IDLE -> READING (body) -> [QUEUED] -> [CONNECTING -> ] WAITING (for a head) -> RELAYING -> IDLE
                                 ^ [BACKOFF] <- could not connect, or a stale connection
-
-Whoever ends a request calls `_end`: there the lease has ended, metrics are written, and the connection goes on or closes.
+ Whoever ends a request calls `_end`: there the lease has ended, metrics are written, and the
+connection goes on or closes.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint64_t
@@ -108,9 +108,11 @@ cdef class Exchange:
     cdef bytes _own_lines(self)
     cdef bytes text(self, uint64_t at, uint64_t size)
     # error answers and our own pages; both end the request
-    cdef int reply(self, int status, str code, str message, str param, double retry_after_s, bytes extra,
+    cdef int reply(self, int status, str code, str message, str param, double retry_after_s,
+                   bytes extra,
                    bint close) except -1
-    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra, bint close) except -1
+    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra,
+                     bint close) except -1
     cdef int _end(self, int outcome, int status, uint64_t now_ns) except -1
     cdef void _drop_body(self)
     cdef void _let_go(self)

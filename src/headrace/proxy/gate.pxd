@@ -1,4 +1,6 @@
-"""What is decided on a request's head alone: path, key, method, size, room. Refusals come before the body is read."""
+"""What is decided on a request's head alone: path, key, method, size, room. Refusals come before
+the body is read.
+"""
 
 from libc.stdint cimport uint64_t
 

@@ -4,7 +4,6 @@ from libc.string cimport memchr, memcmp
 
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
-from headrace.proxy.plane cimport Plane
 
 from headrace.proxy import paths, replies
 from headrace.proxy.paths import classify
@@ -43,7 +42,8 @@ cdef int check(Exchange x, uint64_t now_ns) except -1:
         return _preflight(x)
     if not x.plane.open_access and not _has_key(x):
         return _refuse(x, 401, "unauthorized", "no gateway key, or a wrong one")
-    if kind == PATH_NOT_FOUND or (kind == PATH_METRICS and not x.plane.config.server.expose_metrics):
+    if kind == PATH_NOT_FOUND or (kind == PATH_METRICS
+                                  and not x.plane.config.server.expose_metrics):
         return _refuse(x, 404, "not_found", "no such path")
     if kind <= PATH_METRICS:
         return _own(x, kind, method, path)
@@ -55,7 +55,8 @@ cdef int check(Exchange x, uint64_t now_ns) except -1:
     if method == b"TRACE":
         return _wrong_method(x, b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
     if kind == PATH_ONE_ENGINE and len(x.plane.snapshot.replicas) > 1:
-        return _refuse(x, 501, "not_supported", "a response lives in one engine, and there are several here")
+        return _refuse(x, 501, "not_supported",
+                       "a response lives in one engine, and there are several here")
     if x.r.content_length > x.plane.max_body_bytes:
         return _refuse(x, 413, "body_too_large",
                        f"body of {x.r.content_length} bytes, limit {x.plane.max_body_bytes}")
@@ -72,7 +73,9 @@ cdef int _room(Exchange x, uint64_t now_ns) except -1:
 
 
 cdef bytes _path(Exchange x):
-    """The path without its query; None if the target is not one. An absolute target is cut to its path."""
+    """The path without its query; None if the target is not one. An absolute target is cut to its
+    path.
+    """
     cdef const char *h = PyBytes_AS_STRING(x.head)
     cdef const char *start
     cdef const char *query
@@ -128,7 +131,8 @@ cdef int _refuse(Exchange x, int status, str code, str message, double retry_aft
 cdef int _preflight(Exchange x) except -1:
     cdef bytes allowed = cors_lines(x)
     if allowed:
-        allowed += b"access-control-allow-methods: GET, POST, DELETE, OPTIONS\r\naccess-control-max-age: 600\r\n"
+        allowed += (b"access-control-allow-methods: GET, POST, DELETE, OPTIONS\r\n"
+                    b"access-control-max-age: 600\r\n")
         if x.r.preflight_headers.len:
             allowed += (b"access-control-allow-headers: "
                         + x.text(x.r.preflight_headers.at, x.r.preflight_headers.len) + b"\r\n")
@@ -144,4 +148,5 @@ cdef bytes cors_lines(Exchange x):
     if not x.plane.any_origin and origin not in x.plane.origins:
         return b"vary: origin\r\n"
     return (b"access-control-allow-origin: " + (b"*" if x.plane.any_origin else origin)
-            + b"\r\naccess-control-expose-headers: x-request-id, x-headrace-replica, x-headrace-error\r\nvary: origin\r\n")
+            + b"\r\naccess-control-expose-headers: x-request-id, x-headrace-replica, "
+            b"x-headrace-error\r\nvary: origin\r\n")

@@ -49,7 +49,8 @@ cdef extern from "head.h" nogil:
         uint32_t flags
         uint16_t status
         unsigned char minor
-    int head_read_request(const char *head, uint32_t size, const head_names *ids, const head_names *sessions,
+    int head_read_request(const char *head, uint32_t size, const head_names *ids,
+                          const head_names *sessions,
                           request_head *out)
     int head_read_response(const char *head, uint32_t size, response_head *out)
     uint32_t head_copy(const char *head, uint32_t size, uint64_t drop, int nominates, char *out)
@@ -66,7 +67,8 @@ cdef extern from "framing.h" nogil:
         uint64_t left
         unsigned char kind, state, done, bad
     void framing_start(framing *f, framing_kind kind, uint64_t length)
-    size_t framing_next(framing *f, const char *data, size_t size, const char **payload, size_t *len)
+    size_t framing_next(framing *f, const char *data, size_t size, const char **payload,
+                        size_t *len)
     int framing_close(const framing *f, const char **before, uint64_t *newlines, const char **after)
 
 cdef extern from "string.h" nogil:

@@ -1,4 +1,6 @@
-"""What a whole request is about: its model and all that routing may know. Refuses what cannot be served."""
+"""What a whole request is about: its model and all that routing may know. Refuses what cannot be
+served.
+"""
 
 from headrace.proxy.exchange cimport Exchange
 

@@ -9,9 +9,11 @@ from headrace.proxy import multipart
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport HEAD_JSON, HEAD_MULTIPART
 
-cdef tuple KINDS = tuple(KIND_EMBED if name in WITHOUT_OUTPUT else KIND_GENERATE for name in ENDPOINTS)
+cdef tuple KINDS = tuple(KIND_EMBED if name in WITHOUT_OUTPUT
+                         else KIND_GENERATE for name in ENDPOINTS)
 # Streams of these take `stream_options`.
-cdef frozenset WITH_STREAM_OPTIONS = frozenset({ENDPOINTS.index("chat_completions"), ENDPOINTS.index("completions")})
+cdef frozenset WITH_STREAM_OPTIONS = frozenset({ENDPOINTS.index("chat_completions"),
+                                                ENDPOINTS.index("completions")})
 cdef bytes ASK_USAGE = b'"include_usage":true'
 
 
@@ -69,7 +71,8 @@ cdef int _take_model(Exchange x, bytes name, span, bint form=False) except -1:
         if x.model is None:
             if not x.plane.models:
                 return _refuse(x, 503, "no_replica", "no model is served yet", "model")
-            return _refuse(x, 400, "invalid_request", "model is missing, and several are served", "model")
+            return _refuse(x, 400, "invalid_request", "model is missing, and several are served",
+                           "model")
         return 0
     x.model = x.plane.models.get(name)
     if x.model is not None:
@@ -85,7 +88,9 @@ cdef int _take_model(Exchange x, bytes name, span, bint form=False) except -1:
 
 
 cdef int _add_usage(Exchange x, BodyScan scan) except -1:
-    """Ask for usage on behalf of a client that did not; the event is taken out again (Exchange.strips_usage)."""
+    """Ask for usage on behalf of a client that did not; the event is taken out again
+    (Exchange.strips_usage).
+    """
     cdef scan_field *options = &scan.s.field[<int>SCAN_STREAM_OPTIONS]
     cdef scan_field *asked = &scan.s.field[<int>SCAN_INCLUDE_USAGE]
     if not x.plane.inject_usage or x.endpoint not in WITH_STREAM_OPTIONS or x.body is not scan.body:
@@ -98,7 +103,8 @@ cdef int _add_usage(Exchange x, BodyScan scan) except -1:
         comma = b"" if x.body[options.start + 1:options.end - 1].strip() == b"" else b","
         x.body = x.body[:options.start + 1] + ASK_USAGE + comma + x.body[options.start + 1:]
     elif options.kind == JSON_ABSENT:
-        x.body = x.body[:scan.s.object_start] + b'"stream_options":{' + ASK_USAGE + b"}," + x.body[scan.s.object_start:]
+        x.body = (x.body[:scan.s.object_start] + b'"stream_options":{' + ASK_USAGE + b"},"
+                  + x.body[scan.s.object_start:])
     else:
         return 0
     x.strips_usage = True
@@ -107,7 +113,6 @@ cdef int _add_usage(Exchange x, BodyScan scan) except -1:
 
 cdef int _fill(Exchange x, BodyScan scan) except -1:
     cdef RouteRequest q = x.plane.request
-    cdef bytes session
     q.clear()
     q.model = x.model.id
     q.priority = x.r.priority

@@ -1,4 +1,6 @@
-"""What a replica's answer says while it passes: first token, usage, errors, its end. It looks on and changes nothing."""
+"""What a replica's answer says while it passes: first token, usage, errors, its end. It looks on
+and changes nothing.
+"""
 
 from libc.stdint cimport int64_t
 
@@ -30,7 +32,8 @@ cdef class Observer:
     cdef int feed(self, const char *data, size_t size) noexcept
     # The same; into `kept` go the events that are not usage alone, each when it is complete.
     cdef int feed_without_usage(self, const char *data, size_t size, Buffer kept) except -1
-    # Of a stream: its first event that is no comment and no preamble is complete; and whether it is an error.
+    # Of a stream: its first event that is no comment and no preamble is complete; and whether it is
+    # an error.
     cdef bint has_begun(self) noexcept
     cdef bint begins_with_error(self) noexcept
     # The body is over, wherever it ended.

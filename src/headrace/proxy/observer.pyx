@@ -1,5 +1,3 @@
-from libc.stdint cimport int64_t
-
 from headrace.core.sse cimport *
 from headrace.proxy.head cimport memmem
 from headrace.proxy.wire cimport Buffer
@@ -13,7 +11,8 @@ cdef class Observer:
     cdef void start(self, bint events, bint opaque, bint failed):
         self.failed = failed
         self.events, self.opaque = events and not opaque, opaque
-        self.content = self.error = self.overloaded = self.going_away = self.finished = self.aborted = False
+        self.content = self.error = self.overloaded = False
+        self.going_away = self.finished = self.aborted = False
         self.prompt_tokens = self.completion_tokens = self.cached_tokens = -1
         if self.events:
             sse_init(&self.w.stream)
@@ -85,4 +84,5 @@ cdef class Observer:
 
 cdef bint _says_gone(const char *text, size_t size) noexcept:
     """How vLLM words it when its engine is dead or takes no new requests (DESIGN section 8)."""
-    return memmem(text, size, b"after shutdown", 14) != NULL or memmem(text, size, b"EngineCore", 10) != NULL
+    return (memmem(text, size, b"after shutdown", 14) != NULL
+            or memmem(text, size, b"EngineCore", 10) != NULL)

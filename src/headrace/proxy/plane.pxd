@@ -1,4 +1,6 @@
-"""What the connections of one process share: the settings in force, the replicas and models, and the counters of the segment."""
+"""What the connections of one process share: the settings in force, the replicas and models, and
+the counters of the segment.
+"""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -30,7 +32,8 @@ cdef class Plane:
     cdef object only_model  # ModelInfo if exactly one is known
     # settings, dense
     cdef int64_t max_body_bytes, max_header_bytes, max_buffered_bytes
-    cdef uint64_t connect_ns, first_byte_ns, idle_ns, request_ns, write_ns, client_header_ns, client_body_ns
+    cdef uint64_t connect_ns, first_byte_ns, idle_ns, request_ns, write_ns
+    cdef uint64_t client_header_ns, client_body_ns
     cdef uint64_t keepalive_ns, upstream_idle_ns, queue_timeout_ns
     cdef int max_retries, queue_size, policy
     cdef int64_t max_concurrent_requests

@@ -10,10 +10,17 @@ from libc.string cimport memset
 from headrace import snapshot as snapshots
 from headrace.core.balancer import POLICIES
 from headrace.core.balancer cimport Balancer, RouteRequest
-from headrace.core.fleet cimport atom_i64, fleet_block, process_block, series_add, series_key
+from headrace.core.fleet cimport atom_i64, fleet_block, series_add, series_key
 from headrace.core.segment cimport Segment
-from headrace.proxy.clock cimport now_ns
-from headrace.proxy.head cimport HEADER_AUTHORIZATION, HEADER_BIT, HEADER_DP_RANK, HEADER_X_API_KEY, head_add_name, head_names
+from headrace.proxy.clock cimport now_ns as clock_ns
+from headrace.proxy.head cimport (
+    HEADER_AUTHORIZATION,
+    HEADER_BIT,
+    HEADER_DP_RANK,
+    HEADER_X_API_KEY,
+    head_add_name,
+    head_names,
+)
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.wheel cimport NEVER, Wheel
@@ -47,7 +54,7 @@ cdef class Plane:
         self.index = index
         self.block = fleet_block(segment.base, index)
         self.block.self.pid = os.getpid()
-        self.wheel = Wheel(now_ns())
+        self.wheel = Wheel(clock_ns())
         self.request = RouteRequest()
         self.out = Buffer()
         self.body = Buffer()
@@ -108,7 +115,8 @@ cdef class Plane:
         self.max_retries = config.retry.max_retries
         self.before_first_token = config.retry.before_first_token
         self.inject_usage = config.observability.inject_usage
-        self.log_requests = bool(config.observability.access_log or config.observability.otlp_endpoint)
+        self.log_requests = bool(config.observability.access_log
+                                 or config.observability.otlp_endpoint)
         self.policy = POLICIES.index(config.routing.policy)
         self.needs_prefix = config.routing.policy in PREFIX_POLICIES
         settings = {}
@@ -129,7 +137,8 @@ cdef class Plane:
         self.any_origin = b"*" in self.origins
         self.blocked = tuple(normalized(path.encode()) for path in config.server.blocked_paths)
         self.routes = {path: found for path, found in EXACT.items() if path not in self.blocked}
-        self.proto_line = b"\r\nx-forwarded-proto: " + (b"https" if config.server.tls_cert else b"http")
+        self.proto_line = b"\r\nx-forwarded-proto: " + (b"https" if config.server.tls_cert
+                                                        else b"http")
 
     def _apply_names(self, config):
         memset(&self.request_id_names, 0, sizeof(head_names))
@@ -143,7 +152,8 @@ cdef class Plane:
         cdef Pool pool
         tls = None
         cut = {tuple(pair) for pair in snapshot.cut}
-        before, self.pools = self.pools, [None] * (max((r.slot for r in snapshot.replicas), default=-1) + 1)
+        before, self.pools = self.pools, [None] * (max((r.slot for r in snapshot.replicas),
+                                                       default=-1) + 1)
         for info in snapshot.replicas:
             pool = before[info.slot] if info.slot < len(before) else None
             if pool is None or pool.info != info or pool.tls is not None:
@@ -152,7 +162,8 @@ cdef class Plane:
                 pool = Pool(self, info, tls)
             self.pools[info.slot] = pool
         for pool in before:
-            if pool is not None and (pool.slot >= len(self.pools) or self.pools[pool.slot] is not pool):
+            if pool is not None and (pool.slot >= len(self.pools)
+                                     or self.pools[pool.slot] is not pool):
                 pool.close((pool.slot, pool.info.generation) in cut)
 
     def _apply_models(self, snapshot):
@@ -173,7 +184,7 @@ cdef class Plane:
 
     def tick(self):
         """Deadlines, paused sockets and the configuration; called each 50 ms."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         cdef Downstream client
         self.block.self.beat_ns = now
         self.follow()
@@ -189,7 +200,9 @@ cdef class Plane:
                     self.watched.discard(client)
 
     def _resume_bodies(self):
-        """Let held bodies go on; when there is no room, one of them still may, or all would wait for each other."""
+        """Let held bodies go on; when there is no room, one of them still may, or all would wait
+        for each other.
+        """
         while self.held_bodies:
             client = next(iter(self.held_bodies))
             del self.held_bodies[client]
@@ -279,11 +292,14 @@ cdef class Plane:
         return PyBytes_FromStringAndSize(text, 32)
 
     cdef bint allows(self, bytes key):
-        """Whether it is a gateway key; looked up by its hash, so that the time tells nothing of the keys."""
+        """Whether it is a gateway key; looked up by its hash, so that the time tells nothing of the
+        keys.
+        """
         return hashlib.sha256(key).digest() in self.keys
 
     cdef bint is_full(self) noexcept:
-        """Whether the gateway holds admission.max_concurrent_requests already, over all processes."""
+        """Whether the gateway holds admission.max_concurrent_requests already, over all processes.
+        """
         cdef int64_t total = 0
         cdef uint32_t p
         if self.max_concurrent_requests == 0:

@@ -19,7 +19,9 @@ cdef class Pool:
         name = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         shown = f"{name}:{url.port}" if url.port is not None else name
         self.host_line = f" HTTP/1.1\r\nhost: {shown}\r\n".encode()
-        self.key_line = f"authorization: Bearer {info.api_key}\r\n".encode() if info.api_key else b""
+        self.key_line = b""
+        if info.api_key:
+            self.key_line = f"authorization: Bearer {info.api_key}\r\n".encode()
         self.replica_line = f"x-headrace-replica: {info.id}\r\n".encode()
         self.idle = []
         self.open = set()

@@ -1,4 +1,6 @@
-"""One connection to a replica: connects, carries one exchange at a time, and says when it cannot carry another."""
+"""One connection to a replica: connects, carries one exchange at a time, and says when it cannot
+carry another.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 

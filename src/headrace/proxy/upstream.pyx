@@ -3,14 +3,14 @@ import errno
 import logging
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp
 
 import httptools
 from httptools import HttpResponseParser
 
 from headrace.core.fleet cimport FAILURE_CONNECT_TIME, FAILURE_REFUSED, FAILURE_RESET, FAILURE_STALE
-from headrace.proxy.clock cimport now_ns
+from headrace.proxy.clock cimport now_ns as clock_ns
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.pool cimport Pool
@@ -104,7 +104,8 @@ cdef class Upstream(Timed):
             self.transport.write(second)
 
     cdef bint is_usable(self):
-        """Whether it may carry another request: not too old, and neither closed nor spoken on by the replica.
+        """Whether it may carry another request: not too old, and neither closed nor spoken on by
+        the replica.
 
         The kernel may know of a close that the loop has not come to yet, hence the look.
         """
@@ -112,7 +113,7 @@ cdef class Upstream(Timed):
         cdef ssize_t n
         if self.phase != UP_IDLE:
             return False
-        if now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
+        if clock_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
             n = recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
             if n < 0 or (n > 0 and self.pool.tls is not None):
                 return True
@@ -120,7 +121,9 @@ cdef class Upstream(Timed):
         return False
 
     cdef bint has_unsent(self):
-        """Whether part of the request is still on its way: a replica that has answered may never read it."""
+        """Whether part of the request is still on its way: a replica that has answered may never
+        read it.
+        """
         cdef int unread = 0
         if self.transport.get_write_buffer_size():
             return True
@@ -190,7 +193,6 @@ cdef class Upstream(Timed):
         return False
 
     def connection_lost(self, error):
-        cdef Exchange exchange = self.exchange
         if self.phase == UP_CLOSED:
             self.transport = None
             return
@@ -199,7 +201,9 @@ cdef class Upstream(Timed):
         self._broke(self._failure())
 
     def _failure(self):
-        return FAILURE_STALE if self.reused and self.phase == UP_HEAD and self.held is None else FAILURE_RESET
+        if self.reused and self.phase == UP_HEAD and self.held is None:
+            return FAILURE_STALE
+        return FAILURE_RESET
 
     def pause_writing(self):
         pass  # a request is kept whole: there is nothing to hold back
@@ -226,7 +230,9 @@ cdef class Upstream(Timed):
         return 0
 
     cdef int _accept_head(self, bytes data, size_t size) except -1:
-        """The head ends at size; what follows in data is body, or the next head after an interim one."""
+        """The head ends at size; what follows in data is body, or the next head after an interim
+        one.
+        """
         cdef response_head a
         cdef size_t total = PyBytes_GET_SIZE(data)
         cdef Exchange exchange = self.exchange
@@ -240,7 +246,8 @@ cdef class Upstream(Timed):
             elif total > size:
                 self._read_head(data[size:])
             return 0
-        self.parsing_body = a.content_length >= 0 and not exchange.is_head and a.status != 204 and a.status != 304
+        self.parsing_body = (a.content_length >= 0 and not exchange.is_head
+                             and a.status != 204 and a.status != 304)
         whole = self.parsing_body and <uint64_t>a.content_length >= total - size
         if not self._parses(data, size, whole):
             self._broke(FAILURE_RESET)

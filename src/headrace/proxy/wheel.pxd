@@ -1,7 +1,7 @@
 """Deadlines of all connections of a process, on one coarse wheel.
-
-A connection changes its deadline with every message and reaches it almost never. So a deadline that moves later costs one store:
-the entry stays in its slot, and is put further on when the slot comes round. Only one that moves before its slot is taken out.
+ A connection changes its deadline with every message and reaches it almost never. So a deadline
+that moves later costs one store: the entry stays in its slot, and is put further on when the slot
+comes round. Only one that moves before its slot is taken out.
 """
 
 from libc.stdint cimport uint64_t

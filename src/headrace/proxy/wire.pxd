@@ -1,4 +1,6 @@
-"""Heads on their way out, in both directions, by the header rules of the contract; and the buffer they are built in."""
+"""Heads on their way out, in both directions, by the header rules of the contract; and the buffer
+they are built in.
+"""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -6,7 +8,9 @@ from headrace.proxy.head cimport request_head, response_head
 
 
 cdef class Buffer:
-    """Bytes being put together; one for a whole process, because nothing is built across two callbacks."""
+    """Bytes being put together; one for a whole process, because nothing is built across two
+    callbacks.
+    """
 
     cdef char *data
     cdef size_t size
@@ -19,10 +23,13 @@ cdef class Buffer:
     cdef bytes take(self)
 
 
-# drop: ids of headers that stay here; key_line: the replica's own Authorization, or empty; peer: the client's address;
-# body_bytes -1: no body.
-cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix, bytes host_line,
-                       bytes key_line, bytes request_id, bytes peer, bytes proto_line, int64_t body_bytes) except -1
+# drop: ids of headers that stay here; key_line: the replica's own Authorization, or empty; peer:
+# the client's address; body_bytes -1: no body.
+cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix,
+                       bytes host_line,
+                       bytes key_line, bytes request_id, bytes peer, bytes proto_line,
+                       int64_t body_bytes) except -1
 # chunked: the body follows in chunks; own: whole lines of ours.
-cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked, bint close,
+cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
+                        bint close,
                         bytes own) except -1

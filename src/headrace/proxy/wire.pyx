@@ -6,7 +6,8 @@ from libc.string cimport memcpy
 from headrace.proxy.head cimport *
 
 cdef uint64_t REQUEST_STAYS = (
-    HEADERS_HOP_BY_HOP | HEADER_BIT(HEADER_HOST) | HEADER_BIT(HEADER_CONTENT_LENGTH) | HEADER_BIT(HEADER_EXPECT)
+    HEADERS_HOP_BY_HOP | HEADER_BIT(HEADER_HOST) | HEADER_BIT(HEADER_CONTENT_LENGTH)
+    | HEADER_BIT(HEADER_EXPECT)
     | HEADER_BIT(HEADER_TRAILER) | HEADER_BIT(HEADER_REQUEST_ID) | HEADER_BIT(HEADER_FORWARDED_FOR)
     | HEADER_BIT(HEADER_FORWARDED_PROTO)
 )
@@ -60,8 +61,10 @@ cdef class Buffer:
         return result
 
 
-cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix, bytes host_line,
-                       bytes key_line, bytes request_id, bytes peer, bytes proto_line, int64_t body_bytes) except -1:
+cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix,
+                       bytes host_line,
+                       bytes key_line, bytes request_id, bytes peer, bytes proto_line,
+                       int64_t body_bytes) except -1:
     """The whole head for a replica."""
     cdef const char *h = PyBytes_AS_STRING(head)
     cdef uint64_t size = PyBytes_GET_SIZE(head)
@@ -73,7 +76,8 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
     out.add(h + r.target.at, r.target.len)
     out.add_bytes(host_line)
     out.add_bytes(key_line)
-    out.size += head_copy(h, size, REQUEST_STAYS | drop, r.flags & HEAD_NOMINATES, out.data + out.size)
+    out.size += head_copy(h, size, REQUEST_STAYS | drop, r.flags & HEAD_NOMINATES,
+                          out.data + out.size)
     out.add(b"x-request-id: ", 14)
     out.add_bytes(request_id)
     out.add(b"\r\nx-forwarded-for: ", 19)
@@ -90,7 +94,8 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
     return out.add(b"\r\n\r\n", 4)
 
 
-cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked, bint close,
+cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
+                        bint close,
                         bytes own) except -1:
     """The head for the client."""
     cdef uint64_t drop = RESPONSE_STAYS
