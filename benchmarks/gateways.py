@@ -1,6 +1,6 @@
 """What several gateways that share nothing cost: P99 TTFT and prefix hits by number of gateways.
 
-    python benchmarks/gateways.py [--seed N] [--requests N]
+python benchmarks/gateways.py [--seed N] [--requests N]
 """
 
 from __future__ import annotations

@@ -108,6 +108,7 @@ class DataPlane:
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         plane = self.plane
+        assert plane is not None, "start() makes it"
         self._accepts = True
         self.servers = [
             await loop.create_server(

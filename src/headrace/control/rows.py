@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.control.foreign import Foreign, neutral
 
@@ -35,7 +35,7 @@ class Rows:
         foreign = engine.foreign.value if is_fresh and engine.foreign.value else None
         if foreign is None:
             foreign = self._neutral_foreign(member)
-        row: dict[str, object] = {
+        row: dict[str, Any] = {
             "eligible": view.eligible and self._is_known_to_all(member, now_ns),
             "trickle": view.trickle,
             "generation": member.generation,

@@ -93,11 +93,12 @@ def _one_model(exchange: Any, plane: Any, name: bytes) -> None:
         if card["id"].encode() == name:
             exchange.answer_page(200, JSON, orjson.dumps(card))
             return
-    exchange.answer_error(404, "model_not_found", "no live replica serves this model", param="model")
+    message = "no live replica serves this model"
+    exchange.answer_error(404, "model_not_found", message, param="model")
 
 
 def _metrics(exchange: Any, plane: Any) -> None:
-    """Hand on the admin port's page: only control can render it. A thread waits, so that nobody else does."""
+    """Hand on the admin port's page, which only control can render; a thread waits for it."""
     server, auth = plane.config.server, plane.config.auth
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(server.admin_host, server.admin_host)
     request = Request(f"http://{host}:{server.admin_port}/metrics")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -114,7 +114,7 @@ class Fleet:
             self._push(round(event.at_s * 1e9), HAPPEN, event)
         if self.scenario.gauge_interval_s > 0:
             self._push(round(self.scenario.gauge_interval_s * 1e9), GAUGES, None)
-        actions = {
+        actions: dict[int, Callable[[int, Any], None]] = {
             ARRIVE: self._arrive,
             WAKE: self._wake,
             GAUGES: self._gauges,

@@ -32,7 +32,7 @@ async def connect() -> Any:
         ) from error
     settings = client.Configuration()
     try:
-        config.load_incluster_config(client_configuration=settings)
+        config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
     except config.ConfigException:
         try:
             await config.load_kube_config(client_configuration=settings)

@@ -159,8 +159,9 @@ def _entry(found: Found, exporters: Mapping[str, str]) -> dict[str, Any]:
     def say(name: str) -> str | None:
         return said.get(PREFIX + name)
 
+    port = int(_number(say("port")) or found.port)
     entry: dict[str, Any] = {
-        "url": _url(say("scheme") or "http", found.address, _number(say("port")) or found.port),
+        "url": _url(say("scheme") or "http", found.address, port),
         "labels": dict(zip(POD_LABELS, (meta.get("namespace", ""), meta["name"]), strict=True)),
     }
     if models := say("models") or say("model"):
