@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.plan.catalog import MODELS, find_model
+from headrace.plan.deployment import Split, deployment_of
 from headrace.plan.gpus import find_gpu
 from headrace.plan.memory import (
-    Split,
     default_batched_tokens,
     kv_bytes_per_sequence,
     kv_bytes_per_token,
@@ -41,16 +41,14 @@ def test_no_model_comes_near_half_a_kilobyte_a_token() -> None:
 def test_weights_of_llama_3_70b_are_141_gb_and_need_two_cards_of_80() -> None:
     model, gpu = find_model("llama-3-70b"), find_gpu("H100-SXM")
     assert weight_bytes(model, "fp16") / 1e9 == pytest.approx(141, abs=1)
-    kw = {"context_tokens": 8192}
-    assert not memory_of(model, gpu, Split(1), "fp16", "fp16", **kw).fits
-    assert memory_of(model, gpu, Split(2), "fp16", "fp16", **kw).fits
+    one, two = (deployment_of(model, gpu, Split(tp), "fp16", "fp16") for tp in (1, 2))
+    assert not memory_of(one, 8192).fits
+    assert memory_of(two, 8192).fits
 
 
 def test_tp8_of_llama_3_70b_leaves_room_for_some_170_sequences_of_8k() -> None:
-    memory = memory_of(
-        find_model("llama-3-70b"), find_gpu("H100-SXM"), Split(8), "fp16", "fp16",
-        context_tokens=8192,
-    )  # fmt: skip
+    model, gpu = find_model("llama-3-70b"), find_gpu("H100-SXM")
+    memory = memory_of(deployment_of(model, gpu, Split(8), "fp16", "fp16"), 8192)
     # 8 · (0.92 · 85.9 GB − 17.6 GB weights − some 2 GB) ÷ (8192 · 320 KiB)
     assert memory.kv_capacity_tokens // 8192 == pytest.approx(174, abs=8)
 
@@ -94,10 +92,8 @@ def test_batched_tokens_are_the_engine_s_own_default(gpu: str, tokens: int) -> N
 
 
 def test_a_tight_fit_raises_the_share_of_memory_but_never_beyond_the_safe_one() -> None:
-    tight = memory_of(
-        find_model("llama-3-70b"), find_gpu("H100-SXM"), Split(1), "fp8", "fp8",
-        context_tokens=4096,
-    )  # fmt: skip
+    model, gpu = find_model("llama-3-70b"), find_gpu("H100-SXM")
+    tight = memory_of(deployment_of(model, gpu, Split(1), "fp8", "fp8"), 4096)
     # a single H100 serves the FP8 model with a short context only (Lambda vLLM benchmark, 2024)
     assert 0 < tight.kv_capacity_tokens < 40_000
     assert 0.92 <= tight.utilization <= 0.95

@@ -14,11 +14,11 @@ from headrace.plan.catalog import MODELS
 from headrace.plan.cautions import warnings_of
 from headrace.plan.decision import decide
 from headrace.plan.demand import Traffic
+from headrace.plan.deployment import Split
 from headrace.plan.document import plan_document
 from headrace.plan.explain import explain
 from headrace.plan.gpus import GPUS
 from headrace.plan.html import page
-from headrace.plan.memory import Split
 from headrace.plan.names import PlanError
 from headrace.plan.planner import plan
 from headrace.plan.precision import DTYPES

@@ -1,10 +1,11 @@
 """Step times from the sheets, against public measurements."""
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.plan.catalog import find_model
+from headrace.plan.deployment import Split, deployment_of
 from headrace.plan.gpus import find_gpu
-from headrace.plan.memory import Split
 from headrace.plan.roofline import (
     all_reduce_s,
     attention_flops,
@@ -13,14 +14,15 @@ from headrace.plan.roofline import (
     decode_step_s,
     pipeline_bubble_ratio,
     prefill_s,
+    stage_send_s,
 )
-from headrace.plan.steplaw import machine_of, step_law
+from headrace.plan.steplaw import step_law
 
 
 def test_27b_in_int4_tops_out_near_200_tokens_a_second_at_3_35_tb() -> None:
-    machine = machine_of(find_gpu("H100-SXM"), Split())
     for name in ("gemma-2-27b", "gemma-3-27b"):
-        assert 180 <= decode_ceiling_tokens_per_s(find_model(name), machine, "int4") <= 250
+        replica = deployment_of(find_model(name), find_gpu("H100-SXM"), Split(), "int4")
+        assert 180 <= decode_ceiling_tokens_per_s(replica) <= 250
 
 
 # Single streams measured with vLLM: model, card, tp, tokens a second.
@@ -40,8 +42,7 @@ SINGLE_STREAMS = [
 def test_single_streams_are_within_a_factor_of_1_5(
     model: str, gpu: str, tp: int, measured: float
 ) -> None:
-    machine = machine_of(find_gpu(gpu), Split(tp))
-    step_s = decode_step_s(find_model(model), machine, "bf16", "bf16", 1, 1024)
+    step_s = decode_step_s(deployment_of(find_model(model), find_gpu(gpu), Split(tp)), 1, 1024)
     assert measured / 1.5 <= 1 / step_s <= measured * 1.5
 
 
@@ -80,35 +81,39 @@ def test_attention_grows_with_the_square_and_is_bounded_by_a_window() -> None:
 
 
 def test_prefill_is_linear_for_short_and_worse_for_long_prompts() -> None:
-    model, machine = find_model("llama-3-8b"), machine_of(find_gpu("H100-SXM"), Split())
-    short, double, long = (
-        prefill_s(model, machine, "bf16", n, 8192) for n in (1000, 2000, 128_000)
-    )
+    replica = deployment_of(find_model("llama-3-8b"), find_gpu("H100-SXM"))
+    short, double, long = (prefill_s(replica, n, 8192) for n in (1000, 2000, 128_000))
     assert double == pytest.approx(2 * short, rel=0.1)
     assert long > 150 * short
 
 
 def test_decode_turns_compute_bound_beyond_the_crossover() -> None:
-    model, machine = find_model("llama-3-8b"), machine_of(find_gpu("H100-SXM"), Split())
-    cross = crossover_batch(model, machine, "bf16")
+    replica = deployment_of(find_model("llama-3-8b"), find_gpu("H100-SXM"))
+    cross = crossover_batch(replica)
     # bytes ÷ bandwidth = FLOPs ÷ compute at 989 · 0.5 ÷ (3.35 · 0.8) multiply-adds a byte
     assert cross == pytest.approx(989 * 0.5 / (3.35 * 0.8), rel=0.01)
-    slopes = []
-    for batch in (cross / 2, cross * 2):
-        at, above = (
-            decode_step_s(model, machine, "bf16", "bf16", b, 1) for b in (batch, batch + 1)
-        )
-        slopes.append(above - at)
-    assert slopes[1] > 2 * slopes[0]
+    below, above = (
+        decode_step_s(replica, batch + 1, 1) - decode_step_s(replica, batch, 1)
+        for batch in (cross / 2, cross * 2)
+    )
+    assert above > 2 * below
 
 
 def test_tensor_parallel_across_machines_costs_more_than_inside() -> None:
-    model, gpu = find_model("llama-3-70b"), find_gpu("H100-SXM")
-    inside = machine_of(gpu, Split(8))
-    across = machine_of(gpu, Split(8), inside=inside.stage_link)
-    assert all_reduce_s(model, across, 1) > 3 * all_reduce_s(model, inside, 1)
-    assert all_reduce_s(model, across, 4096) > 3 * all_reduce_s(model, inside, 4096)
-    assert all_reduce_s(model, machine_of(gpu, Split(1)), 4096) == 0
+    inside = deployment_of(find_model("llama-3-70b"), find_gpu("H100-SXM"), Split(8))
+    across = replace(inside, tensor_link=inside.stage_link)
+    for tokens in (1, 4096):
+        assert all_reduce_s(across, tokens) > 3 * all_reduce_s(inside, tokens)
+    assert all_reduce_s(replace(inside, split=Split(1)), 4096) == 0
+
+
+def test_a_pipeline_passes_activations_at_every_border() -> None:
+    one, four = (
+        deployment_of(find_model("llama-3-70b"), find_gpu("H100-SXM"), Split(8, pp))
+        for pp in (1, 4)
+    )
+    assert stage_send_s(one, 100) == 0
+    assert stage_send_s(four, 100) == pytest.approx(3 * (35e-6 + 100 * 8192 * 2 / 40e9))
 
 
 def test_the_pipeline_bubble_shrinks_with_more_micro_batches() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.plan.catalog import find_model
-from headrace.plan.memory import Split
+from headrace.plan.deployment import Split
 from headrace.plan.names import PlanError
 from headrace.plan.split import candidates, forced, tensor_ways
 

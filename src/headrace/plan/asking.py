@@ -19,8 +19,8 @@ from headrace.plan.names import PlanError
 from headrace.plan.planner import fitting_replicas
 from headrace.plan.precision import dtype_named
 from headrace.plan.question import ASSUMED_SLO, Ask
+from headrace.plan.replica import deployment_for
 from headrace.plan.split import forced
-from headrace.plan.steplaw import machine_of
 from headrace.plan.traffic import read_traffic
 
 # A chat request where nothing is said: Azure's 2023 conversation trace has 1 155 and 211 tokens.
@@ -136,12 +136,6 @@ def _calibrated(ask: Ask, path: Path) -> Ask:
     else:
         split = fitting_replicas(ask)[0].split
     efficiency = efficiency_from(
-        measured,
-        ask.model,
-        machine_of(ask.gpu, split, ask.inside, ask.between),
-        ask.weights_dtype,
-        ask.kv_dtype,
-        ask.traffic.input_tokens,
-        ask.traffic.output_tokens,
+        measured, deployment_for(ask, split), ask.traffic.input_tokens, ask.traffic.output_tokens
     )
     return msgspec.structs.replace(ask, efficiency=efficiency, measured=True)

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import orjson
 
-from headrace.plan.memory import Split
-from headrace.plan.models import Model, head_params
+from headrace.plan.deployment import Deployment, Efficiency
 from headrace.plan.names import PlanError
-from headrace.plan.roofline import (
-    DEFAULT_EFFICIENCY,
-    Efficiency,
-    Machine,
-    all_reduce_s,
-    attention_flops,
-    compute_s,
-    decode_step_s,
-    flops_per_token,
-)
+from headrace.plan.roofline import all_reduce_s, compute_s, decode_step_s, prompt_flops
 
 # Beyond these the file is not of this model and card.
 _LEAST_RATIO, _MOST_RATIO = 0.02, 1.0
@@ -67,13 +56,7 @@ def _figure(path: Path, document: dict[str, Any], key: str) -> float:
 
 
 def efficiency_from(
-    measured: Measured,
-    model: Model,
-    machine: Machine,
-    weights_dtype: str,
-    kv_dtype: str,
-    input_tokens: float,
-    output_tokens: float,
+    measured: Measured, replica: Deployment, input_tokens: float, output_tokens: float
 ) -> Efficiency:
     """The efficiencies at which the roofline gives what was measured with prompts of that length.
 
@@ -81,47 +64,37 @@ def efficiency_from(
     further sequence. Raises PlanError when the measurement is beyond what the card could do.
     """
     context = input_tokens + output_tokens / 2
-
-    def step_s(batch: float, efficiency: Efficiency) -> float:
-        return decode_step_s(model, machine, weights_dtype, kv_dtype, batch, context, efficiency)
-
-    compute = _solve_compute(model, machine, weights_dtype, input_tokens, measured.ttft_s)
-    efficiency = msgspec.structs.replace(DEFAULT_EFFICIENCY, compute_ratio=compute)
+    replica = _with(replica, compute_ratio=_solve_compute(replica, input_tokens, measured.ttft_s))
     for _ in range(_ROUNDS):  # one stream and ten streams each hold a little of the other's figure
-        bandwidth = _solve_bandwidth(machine, model, 1 / measured.tokens_per_s, efficiency, step_s)
-        efficiency = msgspec.structs.replace(efficiency, bandwidth_ratio=bandwidth)
+        bandwidth = _solve_bandwidth(replica, context, 1 / measured.tokens_per_s)
+        replica = _with(replica, bandwidth_ratio=bandwidth)
         if measured.tokens_per_s_at_10 is None:
             break
-        extra_s = (10 / measured.tokens_per_s_at_10 - step_s(10, efficiency)) / 10
-        sequence_s = max(0.0, efficiency.sequence_s + extra_s)
-        efficiency = msgspec.structs.replace(efficiency, sequence_s=sequence_s)
-    return efficiency
+        extra_s = (10 / measured.tokens_per_s_at_10 - decode_step_s(replica, 10, context)) / 10
+        sequence_s = max(0.0, replica.efficiency.sequence_s + extra_s)
+        replica = _with(replica, sequence_s=sequence_s)
+    return replica.efficiency
 
 
-def _solve_bandwidth(
-    machine: Machine,
-    model: Model,
-    wanted_s: float,
-    efficiency: Efficiency,
-    step_s: Callable[[float, Efficiency], float],
-) -> float:
+def _with(replica: Deployment, **changes: float) -> Deployment:
+    efficiency = msgspec.structs.replace(replica.efficiency, **changes)
+    return msgspec.structs.replace(replica, efficiency=efficiency)
+
+
+def _solve_bandwidth(replica: Deployment, context: float, wanted_s: float) -> float:
     """All of a lone step but overhead and communication is reading, which goes as 1/ratio."""
-    ideal = msgspec.structs.replace(efficiency, bandwidth_ratio=1.0, compute_ratio=1.0)
-    fixed_s = machine.split.pp * ideal.step_s + ideal.sequence_s + all_reduce_s(model, machine, 1)
-    reading_s = step_s(1, ideal) - fixed_s
+    ideal = _with(replica, bandwidth_ratio=1.0, compute_ratio=1.0)
+    used = replica.efficiency
+    fixed_s = replica.split.pp * used.step_s + used.sequence_s + all_reduce_s(replica, 1)
+    reading_s = decode_step_s(ideal, 1, context) - fixed_s
     return _checked("tokens_per_s", reading_s / max(1e-9, wanted_s - fixed_s))
 
 
-def _solve_compute(
-    model: Model, machine: Machine, weights_dtype: str, prompt: float, ttft_s: float
-) -> float:
+def _solve_compute(replica: Deployment, prompt: float, ttft_s: float) -> float:
     """All of a lone first token but overhead and communication is computing."""
-    flops = flops_per_token(model) * prompt + 2.0 * head_params(model)
-    flops += attention_flops(model, prompt)
-    whole = msgspec.structs.replace(DEFAULT_EFFICIENCY, compute_ratio=1.0)
-    ideal_s = compute_s(model, machine, flops, weights_dtype, whole)
-    single = msgspec.structs.replace(machine, split=Split(machine.tp, 1))
-    fixed_s = DEFAULT_EFFICIENCY.step_s + all_reduce_s(model, single, prompt)
+    ideal = _with(replica, compute_ratio=1.0)
+    ideal_s = compute_s(ideal, prompt_flops(replica.model, prompt))
+    fixed_s = replica.efficiency.step_s + all_reduce_s(replica, prompt)
     return _checked("ttft_s", ideal_s / max(1e-9, ttft_s - fixed_s))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.plan.memory import Split, memory_of
+from headrace.plan.deployment import Deployment, Split
+from headrace.plan.memory import memory_of
 from headrace.plan.planner import MIN_CONCURRENT, Plan
 from headrace.plan.question import Ask
+from headrace.plan.replica import deployment_for
 from headrace.plan.roofline import decode_step_s
-from headrace.plan.steplaw import machine_of
 
 # A user sees a collapse when the stream slows down to half.
 _COLLAPSE_RATIO = 2.0
@@ -32,10 +33,11 @@ class Decision(msgspec.Struct, frozen=True):
 def decide(plan: Plan) -> Decision:
     """Single card, several cards of one machine, or several machines; and why."""
     ask = plan.ask
+    card = deployment_for(ask, Split())
     signals = (
-        _weights(ask),
-        _ten_at_once(ask),
-        _long_context(ask),
+        _weights(card, ask),
+        _ten_at_once(card, ask),
+        _long_context(card, ask),
         _always_on(ask),
     )
     cards = plan.fleet.cards if plan.fleet else plan.replica.split.gpus
@@ -48,54 +50,34 @@ def decide(plan: Plan) -> Decision:
     return Decision(verdict, signals)
 
 
-def _card(ask: Ask, context_tokens: int) -> tuple[int, float, float]:
-    """KV tokens of a single card, and what weights and the rest want of what there is, GB."""
-    memory = memory_of(
-        ask.model,
-        ask.gpu,
-        Split(),
-        ask.weights_dtype,
-        ask.kv_dtype,
-        context_tokens=context_tokens,
-    )
+def _weights(card: Deployment, ask: Ask) -> Signal:
+    memory = memory_of(card, ask.context_tokens)
     wanted = memory.weight_bytes + memory.activation_bytes + memory.runtime_bytes
-    return (
-        memory.kv_capacity_tokens,
-        wanted / 1e9,
-        memory.card_bytes * memory.utilization / 1e9,
+    room = memory.card_bytes * memory.utilization
+    why = (
+        f"weights and runtime want {wanted / 1e9:.1f} GB of the {room / 1e9:.1f} GB that a card "
+        "offers"
     )
+    return Signal("weights_do_not_fit", memory.kv_capacity_tokens == 0, why)
 
 
-def _weights(ask: Ask) -> Signal:
-    kv_tokens, wanted, room = _card(ask, ask.context_tokens)
-    why = f"weights and runtime want {wanted:.1f} GB of the {room:.1f} GB that a card offers"
-    return Signal("weights_do_not_fit", kv_tokens == 0, why)
-
-
-def _ten_at_once(ask: Ask) -> Signal:
+def _ten_at_once(card: Deployment, ask: Ask) -> Signal:
     name = "throughput_collapses_at_10"
     context = max(1, round(ask.traffic.context_tokens))
-    kv_tokens, _, _ = _card(ask, context)
     length = ask.traffic.input_tokens + ask.traffic.output_tokens
-    fit = int(kv_tokens / length)
+    fit = int(memory_of(card, context).kv_capacity_tokens / length)
     if fit < MIN_CONCURRENT:
         why = f"the KV cache of one card holds {fit} sequences of {length:.0f} tokens, not 10"
         return Signal(name, True, why)
-    machine = machine_of(ask.gpu, Split(), ask.inside, ask.between)
-    one_s, ten_s = (
-        decode_step_s(
-            ask.model, machine, ask.weights_dtype, ask.kv_dtype, n, context, ask.efficiency
-        )
-        for n in (1, MIN_CONCURRENT)
-    )
+    one_s, ten_s = (decode_step_s(card, n, context) for n in (1, MIN_CONCURRENT))
     why = f"a stream on one card gets {1 / one_s:.0f} tokens/s alone, {1 / ten_s:.0f} among ten"
     return Signal(name, ten_s > _COLLAPSE_RATIO * one_s, why)
 
 
-def _long_context(ask: Ask) -> Signal:
-    kv_tokens, _, _ = _card(ask, ask.context_tokens)
-    why = f"one card holds {kv_tokens} tokens of KV cache, a sequence may have {ask.context_tokens}"
-    return Signal("long_context_oom", kv_tokens < ask.context_tokens, why)
+def _long_context(card: Deployment, ask: Ask) -> Signal:
+    held = memory_of(card, ask.context_tokens).kv_capacity_tokens
+    why = f"one card holds {held} tokens of KV cache, a sequence may have {ask.context_tokens}"
+    return Signal("long_context_oom", held < ask.context_tokens, why)
 
 
 def _always_on(ask: Ask) -> Signal:

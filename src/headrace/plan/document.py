@@ -67,12 +67,8 @@ def _replica(plan: Plan) -> dict[str, Any]:
         "gpu_memory_utilization": advised_utilization(ask, memory),
         "prefill_tokens_per_s": ask.traffic.uncached_tokens / replica.prefill_s,
         "decode_tokens_per_s_single": 1 / replica.single_step_s,
-        "decode_ceiling_tokens_per_s": decode_ceiling_tokens_per_s(
-            ask.model, replica.machine, ask.weights_dtype
-        ),
-        "crossover_batch": round(
-            crossover_batch(ask.model, replica.machine, ask.weights_dtype, ask.efficiency)
-        ),
+        "decode_ceiling_tokens_per_s": decode_ceiling_tokens_per_s(replica.deployment),
+        "crossover_batch": round(crossover_batch(replica.deployment)),
         "batches": [
             {"sequences": n, "tpot_s": step_s, "tokens_per_s": n / step_s}
             for n, step_s in batch_steps(replica, ask)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.plan.deployment import EFFICIENCY_RANGES, EXPERT_COMPUTE_RATIO, Deployment
 from headrace.plan.links import LINK_EFFICIENCY, Link
 from headrace.plan.memory import kv_bytes_per_token, weight_bytes
 from headrace.plan.models import (
@@ -20,9 +21,6 @@ from headrace.plan.planner import Plan
 from headrace.plan.precision import kv_element_bytes, weight_element_bytes
 from headrace.plan.queueing import largest_batch
 from headrace.plan.roofline import (
-    EFFICIENCY_RANGES,
-    EXPERT_COMPUTE_RATIO,
-    Machine,
     all_reduce_s,
     crossover_batch,
     decode_ceiling_tokens_per_s,
@@ -113,7 +111,8 @@ def _kv_numbers(model: Model, each: float) -> str:
 
 def _speed(plan: Plan) -> Iterator[Step]:
     ask, replica = plan.ask, plan.replica
-    model, machine, used = ask.model, replica.machine, ask.efficiency
+    model, deployment, used = ask.model, replica.deployment, ask.efficiency
+    tp = deployment.split.tp
     low, high = EFFICIENCY_RANGES["compute_ratio"]
     reached = used.compute_ratio * (EXPERT_COMPUTE_RATIO if model.experts else 1.0)
     halved = ", half of it with experts" if model.experts else ""
@@ -122,7 +121,7 @@ def _speed(plan: Plan) -> Iterator[Step]:
         "max(2·P·n + attention, weights read) ÷ (FLOPS · MFU · tp) + all-reduces",
         f"2 · {matmul_params(model) / 1e9:.2f} G · {ask.traffic.uncached_tokens:.0f} ÷ "
         f"({ask.gpu.flops_per_s(ask.weights_dtype) / 1e12:.0f} T · {reached:.2f} · "
-        f"{machine.tp}); attention 4·heads·width·n²/2 a layer",
+        f"{tp}); attention 4·heads·width·n²/2 a layer",
         f"{replica.prefill_s * 1e3:.0f} ms "
         f"({ask.traffic.uncached_tokens / replica.prefill_s:.0f} tokens/s)",
         "measured" if ask.measured else f"MFU {low:g}–{high:g} in published runs{halved}",
@@ -130,8 +129,8 @@ def _speed(plan: Plan) -> Iterator[Step]:
     yield Step(
         "decode ceiling of one stream",
         "bandwidth · tp ÷ weights read a token",
-        f"{ask.gpu.bandwidth_gbps:g} GB/s · {machine.tp}",
-        f"{decode_ceiling_tokens_per_s(model, machine, ask.weights_dtype):.0f} tokens/s",
+        f"{ask.gpu.bandwidth_gbps:g} GB/s · {tp}",
+        f"{decode_ceiling_tokens_per_s(deployment):.0f} tokens/s",
         ask.gpu.source,
     )
     low, high = EFFICIENCY_RANGES["bandwidth_ratio"]
@@ -143,7 +142,7 @@ def _speed(plan: Plan) -> Iterator[Step]:
         f"{replica.single_step_s * 1e3:.2f} ms ({1 / replica.single_step_s:.0f} tokens/s)",
         "measured" if ask.measured else f"efficiency {low:g}–{high:g} in published runs",
     )
-    batch = crossover_batch(model, machine, ask.weights_dtype, used)
+    batch = crossover_batch(deployment)
     numbers = "the batch at which computing takes as long as reading the weights"
     if model.experts:
         numbers += f"; it touches {touched_expert_ratio(model, batch):.0%} of the experts"
@@ -153,12 +152,13 @@ def _speed(plan: Plan) -> Iterator[Step]:
 
 
 def _communication(plan: Plan) -> Iterator[Step]:
-    model, machine = plan.ask.model, plan.replica.machine
-    if machine.tp > 1:
+    deployment = plan.replica.deployment
+    split = deployment.split
+    if split.tp > 1:
         inside, between = plan.ask.inside, plan.ask.between
-        over = (between,) if machine.tp > plan.ask.gpus_per_host else (inside, between)
-        yield from (_all_reduce(model, machine, link) for link in over)
-    stages = machine.split.pp
+        over = (between,) if split.tp > plan.ask.gpus_per_host else (inside, between)
+        yield from (_all_reduce(deployment, link) for link in over)
+    stages = split.pp
     if stages > 1:
         yield Step(
             "pipeline bubble of a single chunk",
@@ -169,16 +169,16 @@ def _communication(plan: Plan) -> Iterator[Step]:
         )
 
 
-def _all_reduce(model: Model, machine: Machine, link: Link) -> Step:
+def _all_reduce(deployment: Deployment, link: Link) -> Step:
     """The cost over one kind of link, taken by the plan or for comparison."""
     place = "inside the machine" if link.inside_machine else "across machines"
-    over = msgspec.structs.replace(machine, tensor_link=link)
+    over = msgspec.structs.replace(deployment, tensor_link=link)
     return Step(
         f"all-reduces of a decode step, {place}",
         "2 · layers · (latency + 2(tp − 1)/tp · hidden · 2 B ÷ bandwidth)",
-        f"2 · {model.layers} · ({link.latency_s * 1e6:g} µs + …) over {link.name}, "
+        f"2 · {deployment.model.layers} · ({link.latency_s * 1e6:g} µs + …) over {link.name}, "
         f"{link.gbps:g} GB/s one way · {LINK_EFFICIENCY}",
-        f"{all_reduce_s(model, over, 1) * 1e3:.2f} ms",
+        f"{all_reduce_s(over, 1) * 1e3:.2f} ms",
         link.source,
     )
 

@@ -13,7 +13,7 @@ from headrace.plan.explain import Step
 from headrace.plan.latency import MAX_UTILIZATION, latency_at
 from headrace.plan.memory import Memory
 from headrace.plan.planner import Plan
-from headrace.plan.replica import decode_seconds
+from headrace.plan.roofline import decode_step_s
 from headrace.plan.split import verdict
 
 _BAR_WIDTH, _BAR_HEIGHT = 560, 130
@@ -90,7 +90,8 @@ def _batch_steps(plan: Plan) -> list[int]:
 
 
 def _roofline_points(plan: Plan) -> Points:
-    return [(n, 1e3 * decode_seconds(plan.replica, plan.ask, n)) for n in _batch_steps(plan)]
+    replica, context = plan.replica.deployment, plan.ask.traffic.context_tokens
+    return [(n, 1e3 * decode_step_s(replica, n, context)) for n in _batch_steps(plan)]
 
 
 def _law_points(plan: Plan) -> Points:

@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from headrace.plan.deployment import Deployment, Split
 from headrace.plan.gpus import GIB, Gpu
 from headrace.plan.models import (
     Model,
@@ -33,18 +34,6 @@ _OUTSIDE_BYTES = int(1.0 * GIB)
 
 # vLLM rounds every sequence up to whole blocks.
 BLOCK_TOKENS = 16
-
-
-class Split(msgspec.Struct, frozen=True):
-    """How one replica is cut: tensor-parallel ways inside a stage, pipeline stages."""
-
-    tp: int = 1
-    pp: int = 1
-
-    @property
-    def gpus(self) -> int:
-        """Cards of one replica."""
-        return self.tp * self.pp
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,12 +108,13 @@ def kv_shard_ratio(model: Model, split: Split) -> float:
     return stage_layers / model.layers / ways
 
 
-def activation_bytes(model: Model, split: Split, batched_tokens: int, max_num_seqs: int) -> int:
-    """Peak of the profile run: the widest layer over a full step, and the logits in 32 bit."""
+def activation_bytes(replica: Deployment) -> int:
+    """Peak of vLLM's profile run: the widest layer over a full step, and the logits in 32 bit."""
+    model, tp = replica.model, replica.split.tp
     mlp = 3 * max(model.intermediate, model.expert_intermediate * max(1, model.experts_per_token))
-    per_token = (mlp / split.tp + 4 * model.hidden) * WIDE_BYTES
-    logits = max_num_seqs * model.vocab / split.tp * 4 * 2
-    return int(batched_tokens * per_token + logits)
+    per_token = (mlp / tp + 4 * model.hidden) * WIDE_BYTES
+    logits = default_max_num_seqs(replica.gpu) * model.vocab / tp * 4 * 2
+    return int(default_batched_tokens(replica.gpu) * per_token + logits)
 
 
 def default_batched_tokens(gpu: Gpu) -> int:
@@ -146,46 +136,26 @@ def safe_utilization(gpu: Gpu) -> float:
     return math.floor(ratio * 100) / 100
 
 
-def memory_of(
-    model: Model,
-    gpu: Gpu,
-    split: Split,
-    weights_dtype: str,
-    kv_dtype: str,
-    *,
-    context_tokens: int,
-    utilization: float | None = None,
-    batched_tokens: int | None = None,
-) -> Memory:
-    """How the memory of one card is used when a replica is split that way.
+def memory_of(replica: Deployment, context_tokens: int, utilization: float | None = None) -> Memory:
+    """How the memory of one card is used, sequences being of that length.
 
     `utilization` None: vLLM's default, or the largest safe one if the default leaves nothing.
     """
     if utilization is None:
-        split_default = memory_of(
-            model,
-            gpu,
-            split,
-            weights_dtype,
-            kv_dtype,
-            context_tokens=context_tokens,
-            utilization=min(DEFAULT_UTILIZATION, safe_utilization(gpu)),
-            batched_tokens=batched_tokens,
-        )
-        if split_default.fits:
-            return split_default
-        utilization = safe_utilization(gpu)
-    tokens = batched_tokens or default_batched_tokens(gpu)
-    weights = math.ceil(weight_bytes(model, weights_dtype) / split.gpus)
-    activations = activation_bytes(model, split, tokens, default_max_num_seqs(gpu))
+        safe = safe_utilization(replica.gpu)
+        usual = memory_of(replica, context_tokens, min(DEFAULT_UTILIZATION, safe))
+        return usual if usual.fits else memory_of(replica, context_tokens, safe)
+    card_bytes, split = replica.gpu.memory_bytes, replica.split
+    weights = math.ceil(weight_bytes(replica.model, replica.weights_dtype) / split.gpus)
+    activations = activation_bytes(replica)
     runtime = RUNTIME_BYTES + (COLLECTIVE_BYTES if split.gpus > 1 else 0)
-    per_sequence = kv_bytes_per_sequence(model, kv_dtype, context_tokens)
+    sequence = kv_bytes_per_sequence(replica.model, replica.kv_dtype, context_tokens)
     return Memory(
-        card_bytes=gpu.memory_bytes,
+        card_bytes=card_bytes,
         utilization=utilization,
         weight_bytes=weights,
         activation_bytes=activations,
         runtime_bytes=runtime,
-        kv_bytes=int(gpu.memory_bytes * utilization) - weights - activations - runtime,
-        kv_bytes_per_token=per_sequence / context_tokens * kv_shard_ratio(model, split),
+        kv_bytes=int(card_bytes * utilization) - weights - activations - runtime,
+        kv_bytes_per_token=sequence / context_tokens * kv_shard_ratio(replica.model, split),
     )

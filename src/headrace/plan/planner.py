@@ -7,11 +7,12 @@ import math
 import msgspec
 
 from headrace.plan.demand import Slo
+from headrace.plan.deployment import Split
 from headrace.plan.latency import Latency, capacity_per_s, latency_at
-from headrace.plan.memory import Memory, Split
+from headrace.plan.memory import Memory, memory_of
 from headrace.plan.names import PlanError
 from headrace.plan.question import Ask
-from headrace.plan.replica import Replica, memory_for, replica_of
+from headrace.plan.replica import Replica, deployment_for, replica_of
 from headrace.plan.slo import NoSplit, SloImpossible, impossible
 from headrace.plan.split import candidates, forced
 
@@ -78,7 +79,7 @@ def plan(ask: Ask) -> Plan:
     if ask.traffic.rate_per_s <= 0 and ask.cards is None:
         return Plan(ask=ask, replica=_without_traffic(ask, able or fitting), fleet=None)
     if not able:
-        raise impossible(ask.slo, ask.traffic, [(r.split, r.law, r.prefill_s) for r in fitting])
+        raise impossible(ask.slo, ask.traffic, [(r.split, r.law) for r in fitting])
     chosen = _with_cards(ask, able) if ask.cards else min(able, key=lambda r: _cost(ask, r))
     return Plan(ask=ask, replica=chosen, fleet=_fleet(ask, chosen))
 
@@ -97,10 +98,10 @@ def fitting_replicas(ask: Ask) -> list[Replica]:
     for split in splits:
         if found and split.pp > 1:
             break
-        memory = memory_for(ask, split)
-        nearest = memory
+        deployment = deployment_for(ask, split)
+        nearest = memory = memory_of(deployment, ask.context_tokens)
         if memory.fits and memory.kv_capacity_tokens >= ask.context_tokens:
-            found.append(replica_of(ask, split, memory))
+            found.append(replica_of(ask, deployment, memory))
     if not found:
         raise _no_room(ask, splits[-1], nearest)
     return found

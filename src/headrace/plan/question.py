@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from headrace.plan.demand import Slo, Traffic
+from headrace.plan.deployment import DEFAULT_EFFICIENCY, Efficiency
 from headrace.plan.gpus import Gpu
 from headrace.plan.links import Link
 from headrace.plan.models import Model
-from headrace.plan.roofline import DEFAULT_EFFICIENCY, Efficiency
 
 # Promised when the user names none: a first token within two seconds, then 20 tokens a second,
 # which is faster than people read.

@@ -67,36 +67,49 @@ class Chain:
     """
 
     def __init__(self, law: StepLaw, traffic: Traffic, pool: int = 1) -> None:
-        rate, output = traffic.rate_per_s, traffic.output_tokens
-        self.batch = largest_batch(law, traffic)
-        self.prefill_ratio = min(
-            0.999, law.per_prefill_token_s * rate * traffic.uncached_tokens
-        )  # of the time
-        self.slope_s = law.per_sequence_s + law.per_context_token_s * traffic.context_tokens
-        full_s = full_step_s(law, traffic, self.batch)
-        # Prompts come in lumps that hold up every sequence: by the linear-noise approximation the
-        # variance of the batch grows by half the second moment of (prefill time ÷ decode time).
         self.pool = pool
+        self.batch = largest_batch(law, traffic)
+        busy_ratio = law.per_prefill_token_s * traffic.rate_per_s * traffic.uncached_tokens
+        self.prefill_ratio = min(0.999, busy_ratio)  # of the time
+        self.slope_s = law.per_sequence_s + law.per_context_token_s * traffic.context_tokens
         self.work_cv2 = 1 / pool + traffic.input_cv**2  # of the prompts' work, as it comes in
-        lumps = self.prefill_ratio / (1 - self.prefill_ratio)
-        self.spread_ratio = math.sqrt((1 + lumps**2 * self.work_cv2 / 2) / pool)
+        self.spread_ratio = self._spread_ratio()
+        full_s = full_step_s(law, traffic, self.batch)
+        self.drain_per_s = self.batch / (traffic.output_tokens * full_s)
         # A backlog cannot bring more prompts a second than sequences end.
         self.step_s = [
             min(full_s, (law.base_s + self.slope_s * n) / (1 - self.prefill_ratio))
             for n in range(self.batch)
         ] + [full_s]
-        logs = [0.0]
-        for n in range(1, self.batch + 1):
-            logs.append(logs[-1] + math.log(max(rate, 1e-300) * output * self.step_s[n] / n))
-        peak = max(logs)
-        weights = [math.exp(log - peak) for log in logs]
-        self.drain_per_s = self.batch / (output * full_s)
-        tail = weights[-1] / (1 - rate / self.drain_per_s)
-        total = sum(weights[:-1]) + tail
-        self.share = [w / total for w in weights[:-1]] + [tail / total]
+        self.share = self._stationary(traffic)
         self.queued_ratio = self.share[-1]
         self.mean = sum(n * p for n, p in enumerate(self.share))
         self.mean_step_s = sum(s * p for s, p in zip(self.step_s, self.share, strict=True))
+
+    def _spread_ratio(self) -> float:
+        """How much wider than the chain's the deviations are.
+
+        Prompts come in lumps that hold up every sequence: by the linear-noise approximation the
+        variance of the batch grows by half the second moment of (prefill time ÷ decode time). A
+        pool divides it.
+        """
+        lumps = self.prefill_ratio / (1 - self.prefill_ratio)
+        return math.sqrt((1 + lumps**2 * self.work_cv2 / 2) / self.pool)
+
+    def _stationary(self, traffic: Traffic) -> list[float]:
+        """Share of the time with 0, 1, … sequences; the last one is a full batch, queue or not.
+
+        In logarithms: the products of a long chain leave the range of a float.
+        """
+        offered = max(traffic.rate_per_s, 1e-300) * traffic.output_tokens
+        logs = [0.0]
+        for n in range(1, self.batch + 1):
+            logs.append(logs[-1] + math.log(offered * self.step_s[n] / n))
+        peak = max(logs)
+        weights = [math.exp(log - peak) for log in logs]
+        weights[-1] /= 1 - traffic.rate_per_s / self.drain_per_s
+        total = sum(weights)
+        return [weight / total for weight in weights]
 
     def deviation_of_sequences(self) -> float:
         """Standard deviation of the batch."""

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.deployment import Deployment, Split
 from headrace.plan.latency import capacity_per_s
 from headrace.plan.memory import (
     DEFAULT_UTILIZATION,
     Memory,
-    Split,
-    default_batched_tokens,
     default_max_num_seqs,
-    memory_of,
     safe_utilization,
 )
 from headrace.plan.question import Ask
 from headrace.plan.queueing import saturation_rate_per_s
-from headrace.plan.roofline import Machine, decode_step_s, prefill_s
-from headrace.plan.steplaw import StepLaw, machine_of, step_law
+from headrace.plan.roofline import decode_step_s, prefill_s
+from headrace.plan.steplaw import StepLaw, law_of
 
 # Ten is the number of the second signal; the others show the shape of the curve.
 _SHOWN_BATCHES = (1, 4, 10, 16, 64, 256)
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica of a plan."""
+    """One replica of a plan: what it is, what it holds, what it serves."""
 
-    split: Split
-    machine: Machine
+    deployment: Deployment
     memory: Memory
     law: StepLaw
     prefill_s: float  # of one mean prompt on an idle replica
@@ -35,52 +32,44 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     saturation_per_s: float
     capacity_per_s: float  # highest rate within SLO and utilisation ceiling
 
+    @property
+    def split(self) -> Split:
+        """How it is cut over cards."""
+        return self.deployment.split
 
-def replica_of(ask: Ask, split: Split, memory: Memory | None = None) -> Replica:
-    """What one replica of that split gives."""
-    memory = memory or memory_for(ask, split)
-    machine = _machine(ask, split)
-    traffic = ask.traffic
-    law = step_law(
-        ask.model,
-        ask.gpu,
-        split.tp,
-        split.pp,
-        ask.weights_dtype,
-        ask.kv_dtype,
-        context_tokens=max(1, round(traffic.context_tokens)),
-        # Long prompts have most of the attention; uncached tokens look back on the cached ones.
-        prompt_tokens=traffic.input_tokens * (1 + traffic.input_cv**2) * (1 + traffic.hit_ratio),
-        machine=machine,
+
+def deployment_for(ask: Ask, split: Split) -> Deployment:
+    """The replica that the question means, cut that way."""
+    across = split.tp > ask.gpus_per_host
+    one_host = split.gpus <= ask.gpus_per_host
+    return Deployment(
+        model=ask.model,
+        gpu=ask.gpu,
+        split=split,
+        weights_dtype=ask.weights_dtype,
+        kv_dtype=ask.kv_dtype,
+        tensor_link=ask.between if across else ask.inside,
+        stage_link=ask.inside if one_host else ask.between,
         efficiency=ask.efficiency,
     )
+
+
+def replica_of(ask: Ask, deployment: Deployment, memory: Memory) -> Replica:
+    """What one replica gives to the traffic of the question."""
+    traffic = ask.traffic
+    # Long prompts have most of the attention; uncached tokens look back on the cached ones.
+    prompt_tokens = traffic.input_tokens * (1 + traffic.input_cv**2) * (1 + traffic.hit_ratio)
     law = msgspec.structs.replace(
-        law,
+        law_of(deployment, max(1, round(traffic.context_tokens)), prompt_tokens),
         kv_capacity_tokens=memory.kv_capacity_tokens,
         max_num_seqs=safe_max_num_seqs(ask, memory),
     )
     return Replica(
-        split=split,
-        machine=machine,
+        deployment=deployment,
         memory=memory,
         law=law,
-        prefill_s=prefill_s(
-            ask.model,
-            machine,
-            ask.weights_dtype,
-            traffic.uncached_tokens,
-            law.batched_tokens,
-            ask.efficiency,
-        ),
-        single_step_s=decode_step_s(
-            ask.model,
-            machine,
-            ask.weights_dtype,
-            ask.kv_dtype,
-            1,
-            traffic.context_tokens,
-            ask.efficiency,
-        ),
+        prefill_s=prefill_s(deployment, traffic.uncached_tokens, law.batched_tokens),
+        single_step_s=decode_step_s(deployment, 1, traffic.context_tokens),
         saturation_per_s=saturation_rate_per_s(law, traffic),
         capacity_per_s=capacity_per_s(law, traffic, ask.slo, ask.max_utilization),
     )
@@ -102,44 +91,9 @@ def advised_utilization(ask: Ask, memory: Memory) -> float:
     return max(memory.utilization, min(DEFAULT_UTILIZATION, safe_utilization(ask.gpu)))
 
 
-def memory_for(ask: Ask, split: Split) -> Memory:
-    return memory_of(
-        ask.model,
-        ask.gpu,
-        split,
-        ask.weights_dtype,
-        ask.kv_dtype,
-        context_tokens=ask.context_tokens,
-        batched_tokens=default_batched_tokens(ask.gpu),
-    )
-
-
-def _machine(ask: Ask, split: Split) -> Machine:
-    across = split.tp > ask.gpus_per_host
-    one_host = split.gpus <= ask.gpus_per_host
-    return machine_of(
-        ask.gpu,
-        split,
-        ask.between if across else ask.inside,
-        ask.inside if one_host else ask.between,
-    )
-
-
 def batch_steps(replica: Replica, ask: Ask) -> list[tuple[int, float]]:
     """Batches from one sequence to the largest, with the seconds of their decode step."""
     most = replica.law.max_num_seqs
     sizes = sorted({n for n in _SHOWN_BATCHES if n < most} | {most})
-    return [(n, decode_seconds(replica, ask, n)) for n in sizes]
-
-
-def decode_seconds(replica: Replica, ask: Ask, batch: float) -> float:
-    """Seconds of a decode step of that batch, at the mean context of the traffic."""
-    return decode_step_s(
-        ask.model,
-        replica.machine,
-        ask.weights_dtype,
-        ask.kv_dtype,
-        batch,
-        ask.traffic.context_tokens,
-        ask.efficiency,
-    )
+    context = ask.traffic.context_tokens
+    return [(n, decode_step_s(replica.deployment, n, context)) for n in sizes]

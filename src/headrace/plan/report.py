@@ -131,7 +131,7 @@ def _figures_table(title: str, columns: Sequence[str]) -> Table:
 def _replica_table(plan: Plan) -> Table:
     ask, replica = plan.ask, plan.replica
     model, memory = ask.model, replica.memory
-    ceiling = decode_ceiling_tokens_per_s(model, replica.machine, ask.weights_dtype)
+    ceiling = decode_ceiling_tokens_per_s(replica.deployment)
     table = _plain_table("One replica")
     active = active_params(model)
     of_experts = f", {active / 1e9:.1f} G active a token" if model.experts else ""
@@ -175,7 +175,7 @@ def _replica_table(plan: Plan) -> Table:
 def _batch_table(plan: Plan) -> Table:
     """TPOT against batch, up to what the cache holds."""
     ask, replica = plan.ask, plan.replica
-    cross = crossover_batch(ask.model, replica.machine, ask.weights_dtype, ask.efficiency)
+    cross = crossover_batch(replica.deployment)
     table = _figures_table(
         f"Batch (compute-bound from {cross:.0f} sequences)",
         ("sequences", "TPOT", "tokens/s a stream", "tokens/s in all"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.plan.demand import Slo, Traffic
+from headrace.plan.deployment import Split
 from headrace.plan.latency import latency_at
-from headrace.plan.memory import Split
 from headrace.plan.names import PlanError
 from headrace.plan.steplaw import StepLaw
 
@@ -22,27 +22,30 @@ class SloImpossible(PlanError):
     """No number of replicas keeps the SLO; the message names the term that breaks it."""
 
 
-def impossible(
-    slo: Slo, traffic: Traffic, tried: Sequence[tuple[Split, StepLaw, float]]
-) -> SloImpossible:
-    """The error for an SLO that none of the splits keeps even for a lone request.
-
-    `tried` has the split, its law, and the seconds of one mean prompt's prefill.
-    """
-    best = min(tried, key=lambda t: t[1].step_s(traffic.uncached_tokens, 1))
-    split, law, _ = best
-    lonely = latency_at(law, traffic.at(_LONELY_PER_S), slo.percentile)
-    cards = f"{split.gpus} cards (tp {split.tp}, pp {split.pp})"
-    if lonely is None:
+def impossible(slo: Slo, traffic: Traffic, tried: Sequence[tuple[Split, StepLaw]]) -> SloImpossible:
+    """The error for an SLO that none of the splits keeps even for a lone request."""
+    lonely = [
+        (split, law, latency)
+        for split, law in tried
+        if (latency := latency_at(law, traffic.at(_LONELY_PER_S), slo.percentile))
+    ]
+    if not lonely:
+        _, law = tried[-1]
         return SloImpossible(
             f"not one request of {traffic.input_tokens:.0f} + {traffic.output_tokens:.0f} tokens "
-            f"fits the KV cache of {law.kv_capacity_tokens} tokens on {cards}"
+            f"fits the KV cache of {law.kv_capacity_tokens} tokens on {_cards(tried[-1][0])}"
         )
-    if slo.tpot_s is not None and lonely.tpot_s > slo.tpot_s:
-        return SloImpossible(_tpot_reason(slo.tpot_s, lonely.tpot_s, law, traffic, cards))
-    if slo.ttft_s is not None and lonely.ttft_s > slo.ttft_s:
-        return SloImpossible(_ttft_reason(slo.ttft_s, lonely.ttft_s, law, traffic, cards))
-    return SloImpossible(f"TTFT and TPOT cannot be kept together at any rate on {cards}")
+    split, law, latency = min(lonely, key=lambda t: t[2].tpot_s)
+    if slo.tpot_s is not None and latency.tpot_s > slo.tpot_s:
+        return SloImpossible(_tpot_reason(slo.tpot_s, latency.tpot_s, law, traffic, _cards(split)))
+    split, law, latency = min(lonely, key=lambda t: t[2].ttft_s)
+    if slo.ttft_s is not None and latency.ttft_s > slo.ttft_s:
+        return SloImpossible(_ttft_reason(slo.ttft_s, latency.ttft_s, law, traffic, _cards(split)))
+    return SloImpossible("no split keeps --slo-ttft and --slo-tpot together at any rate")
+
+
+def _cards(split: Split) -> str:
+    return f"{split.gpus} card{'s' * (split.gpus > 1)} (tp {split.tp}, pp {split.pp})"
 
 
 def _tpot_reason(wanted: float, had: float, law: StepLaw, traffic: Traffic, cards: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.plan.memory import Split
+from headrace.plan.deployment import Split
 from headrace.plan.models import Model
 from headrace.plan.names import PlanError
 

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.plan.deployment import Deployment, Split, deployment_of
 from headrace.plan.gpus import Gpu
-from headrace.plan.links import DEFAULT_NETWORK, LINKS, Link
-from headrace.plan.memory import Split, default_batched_tokens, default_max_num_seqs, memory_of
-from headrace.plan.models import Model, head_params
+from headrace.plan.memory import default_batched_tokens, default_max_num_seqs, memory_of
+from headrace.plan.models import Model
 from headrace.plan.roofline import (
-    DEFAULT_EFFICIENCY,
-    Efficiency,
-    Machine,
     all_reduce_s,
     attention_flops,
     compute_s,
     crossover_batch,
+    decoded_token_s,
     flops_per_token,
     kv_read_s,
     pipeline_bubble_ratio,
@@ -67,18 +65,6 @@ class StepLaw(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def machine_of(
-    gpu: Gpu, split: Split, inside: Link | None = None, between: Link | None = None
-) -> Machine:
-    """The hardware of a replica; tensor-parallel inside the machine, stages across machines."""
-    return Machine(
-        gpu=gpu,
-        split=split,
-        tensor_link=inside or LINKS[gpu.link],
-        stage_link=between or LINKS[DEFAULT_NETWORK],
-    )
-
-
 def step_law(
     model: Model,
     gpu: Gpu,
@@ -86,74 +72,59 @@ def step_law(
     pp: int = 1,
     weights_dtype: str = "bf16",
     kv_dtype: str = "bf16",
-    *,
+) -> StepLaw:
+    """The law of one replica of `model` on `tp` × `pp` cards with their own links.
+
+    `kv_capacity_tokens` is 0 when the weights do not fit.
+    """
+    return law_of(deployment_of(model, gpu, Split(tp, pp), weights_dtype, kv_dtype))
+
+
+def law_of(
+    replica: Deployment,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
     prompt_tokens: float = 0,
-    machine: Machine | None = None,
-    efficiency: Efficiency = DEFAULT_EFFICIENCY,
-    utilization: float | None = None,
 ) -> StepLaw:
-    """The law of one replica of `model` on `tp` × `pp` cards.
+    """The law of one replica.
 
-    `kv_capacity_tokens` is 0 when the weights do not fit. Prompts of `prompt_tokens` put their
-    share of quadratic attention into the cost of a prefill token. `machine` replaces the card's
-    own links.
+    Prompts of `prompt_tokens` put their share of quadratic attention into the cost of a token.
     """
-    machine = machine or machine_of(gpu, Split(tp, pp))
-    split = machine.split
-    memory = memory_of(
-        model,
-        gpu,
-        split,
-        weights_dtype,
-        kv_dtype,
-        context_tokens=context_tokens,
-        utilization=utilization,
-    )
+    context_s = kv_read_s(replica, context_tokens) / context_tokens
     return StepLaw(
-        base_s=_base_s(model, machine, weights_dtype, efficiency),
-        per_prefill_token_s=_per_prefill_token_s(
-            model, machine, weights_dtype, efficiency, prompt_tokens
-        ),
-        per_sequence_s=_per_sequence_s(model, machine, weights_dtype, efficiency),
-        per_context_token_s=kv_read_s(model, machine, kv_dtype, context_tokens, efficiency)
-        / context_tokens
-        / split.pp,
-        kv_capacity_tokens=memory.kv_capacity_tokens,
-        max_num_seqs=default_max_num_seqs(gpu),
-        batched_tokens=default_batched_tokens(gpu),
+        base_s=_base_s(replica),
+        per_prefill_token_s=_per_prefill_token_s(replica, prompt_tokens),
+        per_sequence_s=_per_sequence_s(replica),
+        per_context_token_s=context_s / replica.split.pp,
+        kv_capacity_tokens=memory_of(replica, context_tokens).kv_capacity_tokens,
+        max_num_seqs=default_max_num_seqs(replica.gpu),
+        batched_tokens=default_batched_tokens(replica.gpu),
     )
 
 
-def _base_s(model: Model, machine: Machine, dtype: str, efficiency: Efficiency) -> float:
-    read_s = weight_read_s(model, machine, dtype, _LAW_BATCH, efficiency)
-    talk_s = all_reduce_s(model, machine, 1) + stage_send_s(model, machine, 1)
-    return read_s + talk_s + machine.split.pp * efficiency.step_s
+def _base_s(replica: Deployment) -> float:
+    talk_s = all_reduce_s(replica, 1) + stage_send_s(replica, 1)
+    overhead_s = replica.split.pp * replica.efficiency.step_s
+    return weight_read_s(replica, _LAW_BATCH) + talk_s + overhead_s
 
 
-def _per_prefill_token_s(
-    model: Model, machine: Machine, dtype: str, efficiency: Efficiency, prompt_tokens: float
-) -> float:
-    flops = flops_per_token(model)
+def _per_prefill_token_s(replica: Deployment, prompt_tokens: float) -> float:
+    flops = flops_per_token(replica.model)
     if prompt_tokens >= 1:
-        flops += attention_flops(model, prompt_tokens) / prompt_tokens
-    math_s = compute_s(model, machine, flops, dtype, efficiency)
+        flops += attention_flops(replica.model, prompt_tokens) / prompt_tokens
     many = 1024.0  # a slope: the latency of the calls belongs to the base
-    talk_s = (all_reduce_s(model, machine, many) - all_reduce_s(model, machine, 0)) / many
-    bubble = pipeline_bubble_ratio(machine.split.pp, _PIPELINE_MICROBATCHES)
-    return (math_s + talk_s) / machine.split.pp / (1 - bubble)
+    talk_s = (all_reduce_s(replica, many) - all_reduce_s(replica, 0)) / many
+    bubble = pipeline_bubble_ratio(replica.split.pp, _PIPELINE_MICROBATCHES)
+    return (compute_s(replica, flops) + talk_s) / replica.split.pp / (1 - bubble)
 
 
-def _per_sequence_s(model: Model, machine: Machine, dtype: str, efficiency: Efficiency) -> float:
+def _per_sequence_s(replica: Deployment) -> float:
     """Slope of the chord from an empty batch to twice the crossover under max(read, compute).
 
     A dense model's roofline is flat up to the crossover n* and then rises by the compute time of a
     token; the chord to 2n* has half of that slope and is exact at both ends. A mixture of experts
     also reads more of its experts on the way, which is in the same chord.
     """
-    reach = max(2.0 * _LAW_BATCH, 2 * crossover_batch(model, machine, dtype, efficiency))
-    per_token = flops_per_token(model) + 2.0 * head_params(model)
-    math_s = compute_s(model, machine, per_token, dtype, efficiency) * reach
-    far_s = max(weight_read_s(model, machine, dtype, reach, efficiency), math_s)
-    near_s = weight_read_s(model, machine, dtype, _LAW_BATCH, efficiency)
-    return (far_s - near_s) / reach / machine.split.pp + efficiency.sequence_s
+    reach = max(2.0 * _LAW_BATCH, 2 * crossover_batch(replica))
+    far_s = max(weight_read_s(replica, reach), reach * decoded_token_s(replica))
+    near_s = weight_read_s(replica, _LAW_BATCH)
+    return (far_s - near_s) / reach / replica.split.pp + replica.efficiency.sequence_s
