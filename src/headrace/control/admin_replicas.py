@@ -99,8 +99,9 @@ async def undrain(request: web.Request) -> web.Response:
     """Back into rotation, whatever drained it."""
     control, member = find(request)
     member.health.undrain(time.monotonic_ns())
-    control.refresh(member)
-    control.look_after(member)
+    view = member.health.view(time.monotonic_ns())
+    control.refresh(member, view)
+    control.look_after(member, view)
     return web.json_response(describe(control, member))
 
 

@@ -81,4 +81,4 @@ def take(
         load = foreign_now(sample.running, sample.waiting, our_seqs, our_decoding)
         smoothing_s = control.config.routing.foreign_smoothing_s
         engine.foreign.update(load, asked_at_ns, smoothing_s)
-    control.rows.write(member)
+    control.refresh(member)

@@ -1,4 +1,4 @@
-"""Ten times a second: evidence in, verdicts out; and the checks and probes that the verdicts want.
+"""Ten times a second, and at once after failures: evidence in, verdicts out, checks and probes.
 
 Every replica has at most one health check and one probe under way, and the fleet at most a few
 probes, so that judging never becomes load.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.control.registry import Member
 
 TICK_S = 0.1
+LOOKS = 5  # at the failure counters alone, within a tick
 SWEEP_S = 1.0  # between looks at a part of the prefix table
 JITTER = 0.1
 RECOVERY_S = 1.0  # the longest wait between the good checks that readmit
@@ -43,11 +44,15 @@ class Judge:
     async def turn(self) -> None:
         """One round, and the pause until the next."""
         tick(self._control)
+        segment = self._control.segment
         now_s = time.monotonic()
         if now_s - self._swept_at_s >= SWEEP_S:
             self._swept_at_s = now_s
-            self._control.segment.sweep_prefixes()
-        await asyncio.sleep(TICK_S)
+            segment.sweep_prefixes()
+        for _ in range(LOOKS):
+            await asyncio.sleep(TICK_S / LOOKS)
+            if segment.has_new_failures():
+                break
 
 
 def tick(control: Control) -> None:
@@ -58,8 +63,9 @@ def tick(control: Control) -> None:
     label_slow(control, now_ns)
     control.rows.renew_neutral()
     for member in members:
-        control.refresh(member)
-        control.look_after(member)
+        view = member.health.view(now_ns)
+        control.refresh(member, view)
+        control.look_after(member, view)
     membership.sweep(control)
     control.registry.reclaim()
 

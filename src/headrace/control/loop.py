@@ -32,6 +32,7 @@ from headrace.control.registry import Member, Registry
 from headrace.control.reload import Reloader
 from headrace.control.rows import Rows
 from headrace.control.slowness import SlownessJudge
+from headrace.control.states import View
 from headrace.control.tally import Tally
 from headrace.control.upward import Upward
 from headrace.core.segment import Segment
@@ -140,7 +141,7 @@ class Control:
             asyncio.ensure_future(repeat(self.tally, "health", own.turn)),
             asyncio.ensure_future(repeat(self.tally, "engine", follower.turn)),
         ]
-        self.rows.write(member)
+        self.refresh(member)
         return member
 
     def forget(self, member: Member, *, cut: bool = False) -> None:
@@ -154,7 +155,6 @@ class Control:
         self.tally.forget(member.id)
         self.exporters.update()
         self.publish()
-        self.count_serving()
 
     def take_models(self, member: Member, cards: dict[str, dict[str, Any]]) -> None:
         """Take over the models that a replica lists."""
@@ -176,18 +176,17 @@ class Control:
 
     # ------------------------------------------------------------------ state
 
-    def refresh(self, member: Member) -> None:
-        """Bring what is published of a replica up to date with its health."""
-        view = member.health.view(time.monotonic_ns())
+    def refresh(self, member: Member, view: View | None = None) -> None:
+        """Bring what is published of a replica up to date with its health, or a view just taken."""
+        if view is None:
+            view = member.health.view(time.monotonic_ns())
         if view.state.value != member.state:
             self._note_change(member, view.state.value, view.reason)
         member.reason = view.reason
-        self.rows.write(member)
-        self.count_serving()
+        self.rows.write(member, view)
 
-    def look_after(self, member: Member) -> None:
+    def look_after(self, member: Member, view: View) -> None:
         """Begin the check and the probe that the replica's health asks for."""
-        view = member.health.view(time.monotonic_ns())
         if view.wants_health:
             self._checks[member.id].hurry()
         if view.wants_probe:
@@ -203,10 +202,6 @@ class Control:
     def log_finding(self, member: Member, found: Finding) -> None:
         """Tell the operator what the hardware said."""
         log.warning("replica %s: %s (%s)", member.id, found.reason, found.action.value)
-
-    def count_serving(self) -> None:
-        """Renew the number of replicas that take traffic, which is what readiness says."""
-        self.segment.serving = sum(m.is_served for m in self.registry.members.values())
 
     def publish(self) -> None:
         """Give the processes the snapshot of this moment."""

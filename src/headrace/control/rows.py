@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.control.foreign import Foreign, neutral
+from headrace.control.states import View
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
@@ -22,13 +23,13 @@ class Rows:
         self._control = control
         self._written: dict[int, dict[str, object]] = {}
         self._neutral: dict[str, Foreign] = {}  # by model
+        self._serving: set[int] = set()
 
-    def write(self, member: Member) -> None:
+    def write(self, member: Member, view: View) -> None:
         """Write the replica's row as of now."""
         now_ns = time.monotonic_ns()
         control = self._control
         own, admission = member.config, control.config.admission
-        view = member.health.view(now_ns)
         engine = member.engine
         is_fresh = engine.is_fresh(now_ns, control.config.control.stale_after_s)
         sample = engine.sample
@@ -52,14 +53,23 @@ class Rows:
             "kv_capacity_tokens": int(sample.kv_capacity_tokens or 0),
             "scraped_at_ns": engine.scraped_at_ns,
         }
-        member.is_served = bool(row["eligible"])
         if not same(self._written.get(member.slot), row):
             self._written[member.slot] = row
             control.segment.write_row(member.slot, **row)
+            self._count_serving(member.slot, bool(row["eligible"]))
 
     def forget(self, slot: int) -> None:
         """The slot is somebody else's from here on."""
         self._written.pop(slot, None)
+        self._count_serving(slot, False)
+
+    def _count_serving(self, slot: int, is_serving: bool) -> None:
+        """Renew the number of replicas that take traffic, which is what readiness says."""
+        if is_serving:
+            self._serving.add(slot)
+        else:
+            self._serving.discard(slot)
+        self._control.segment.serving = len(self._serving)
 
     def renew_neutral(self) -> None:
         """Compute anew, once a tick, what replicas with unknown load count as."""

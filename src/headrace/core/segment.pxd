@@ -10,6 +10,7 @@ cdef class Segment:
     cdef readonly int fd
     cdef readonly int processes
     cdef uint64_t bytes
+    cdef uint64_t seen_failures  # of all replicas, at the last look
     cdef uint64_t swept  # sets of the prefix table that the sweep under way has passed
     cdef unsigned char jumps[1024]  # generations of a slot that entries may stem from
     cdef unsigned char old_jumps[1024]  # those of before the sweep under way

@@ -270,6 +270,23 @@ cdef class Segment:
                 busy, pending_s,
                 speed.w, learn_speed_value(&speed))
 
+    def has_new_failures(self):
+        """True if some replica has more failures that count than at the last call."""
+        cdef process_block *b
+        cdef uint32_t p
+        cdef int slot, i
+        cdef uint64_t total = 0
+        for p in range(self.base.processes):
+            b = fleet_block(self.base, p)
+            for slot in range(FLEET_SLOTS):
+                if atom_u64(&b.cells[slot].failed_ns):
+                    for i in range(FAILURES):
+                        if i != FAILURE_STALE and i != FAILURE_OVERLOADED:
+                            total += atom_u64(&b.cells[slot].failures[i])
+        is_new = total != self.seen_failures
+        self.seen_failures = total
+        return is_new
+
     # ---- processes
 
     def process(self, int process):
