@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from headrace import __version__
 from headrace.observe import records
 from headrace.observe.access_log import AccessLog
 from headrace.observe.history import STEP_S
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
+    from headrace.observe.tracing import Tracing
 
 LOOK_S = 0.1  # between looks at the rings
 
@@ -22,6 +24,7 @@ class Upward:
         self._control = control
         target = control.config.observability.access_log
         self.access_log = AccessLog(target) if target else None
+        self.tracing = start_tracing(control.config.observability.otlp_endpoint)
 
     async def turn(self) -> None:
         """Move access records from the rings to the log and the dashboard."""
@@ -39,6 +42,8 @@ class Upward:
                 control.recent.append(entry)
                 if self.access_log is not None:
                     self.access_log.add(entry)
+                if self.tracing is not None:
+                    self.tracing.add(entry)
 
     async def sample(self) -> None:
         """Keep the dashboard's history."""
@@ -49,3 +54,14 @@ class Upward:
         """Write what is left."""
         if self.access_log is not None:
             self.access_log.close()
+        if self.tracing is not None:
+            self.tracing.close()
+
+
+def start_tracing(endpoint: str | None) -> Tracing | None:
+    """The exporter, if an endpoint is set; its packages are imported only then."""
+    if endpoint is None:
+        return None
+    from headrace.observe.tracing import Tracing
+
+    return Tracing(endpoint, __version__)

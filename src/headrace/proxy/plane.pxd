@@ -38,6 +38,7 @@ cdef class Plane:
     cdef int max_retries, queue_size, policy
     cdef int64_t max_concurrent_requests
     cdef bint before_first_token, inject_usage, log_requests, needs_prefix, open_access
+    cdef uint64_t next_sample_ns  # without a log, one record in a while goes up for the dashboard
     cdef head_names request_id_names, session_names
     cdef uint64_t request_stays  # header ids that the settings keep from replicas
     cdef frozenset keys  # SHA-256 of each gateway key
