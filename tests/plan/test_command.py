@@ -85,6 +85,8 @@ def test_always_on_asks_for_a_second_machine(capsys: pytest.CaptureFixture[str])
         (["--model", "nowhere/config.json", "--gpu", "A10"], 2, "No such file"),
         (["--model", "llama-3-8b", "--gpu", "A10", "--trace", "nowhere"], 2, "nowhere"),
         (["--model", "llama-3-8b"], 2, "--gpu"),
+        (["--model", "llama-3-8b", "--gpu", "A10", "--price", "A10=1"], 2, "plan compare"),
+        (["--model", "llama-3-8b", "--gpu", "A10", "--html", "/nowhere/x"], 1, "/nowhere/x"),
         (
             ["--model", "llama-3-70b", "--gpu", "H100", "--rate", "1", "--slo-tpot", "0.002"],
             1,

@@ -1,10 +1,13 @@
 """`config.json` files: the built-in shapes come out again, and what is missing is named."""
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.plan.asking import model_named
 from headrace.plan.catalog import find_model
@@ -153,3 +156,19 @@ def test_what_is_no_config_is_refused(tmp_path: Path, text: str, said: str) -> N
     file.write_text(text)
     with pytest.raises(PlanError, match=said):
         model_named(str(file))
+
+
+sizes = st.one_of(
+    st.integers(-2, 1 << 41), st.none(), st.booleans(), st.floats(), st.text(max_size=3)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted({*DEEPSEEK_V3, *MIXTRAL, *LLAMA_3_8B})), sizes))
+def test_any_config_is_a_shape_or_a_plain_error(changes: dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = read(Path(folder), {**LLAMA_3_8B, **changes})
+        except PlanError:
+            return
+    assert total_params(found) > 0 and kv_bytes_per_token(found, "bf16") > 0

@@ -75,6 +75,7 @@ def test_every_form_is_read(tmp_path: Path, text: str) -> None:
         (b"TIMESTAMP,ContextTokens,GeneratedTokens\n", "no requests"),
         (b"TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n", "line 2"),
         (b'{"timestamp": 0, "input_length": "x", "output_length": 1}\n', "line 1"),
+        (b'{"timestamp": "inf", "input_length": 1, "output_length": 1}\n', "no number"),
     ],
 )
 def test_a_bad_trace_says_where(tmp_path: Path, content: bytes, said: str) -> None:
@@ -82,6 +83,22 @@ def test_a_bad_trace_says_where(tmp_path: Path, content: bytes, said: str) -> No
     file.write_bytes(content)
     with pytest.raises(PlanError, match=said):
         read_traffic(file)
+
+
+def test_an_access_log_tells_its_cache_hits(tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    rows = [
+        {"time": 1.0, "prompt_tokens": 1000, "completion_tokens": 10, "cached_tokens": 500},
+        {"time": 2.0, "prompt_tokens": 1000, "completion_tokens": 10, "cached_tokens": None},
+        {"time": 3.0, "prompt_tokens": 1000, "completion_tokens": 10, "cached_tokens": 300},
+        {"time": 4.0, "prompt_tokens": None, "completion_tokens": None, "cached_tokens": None},
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert read_traffic(file).hit_ratio == pytest.approx(800 / 2000)
+
+
+def test_a_trace_over_ages_is_read_at_once_and_has_its_mean_rate() -> None:
+    assert busy_rate_per_s([0.0, 1.0, 1e15]) == pytest.approx(3e-15)
 
 
 def test_a_missing_trace_is_a_plain_error(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def ask_from(args: argparse.Namespace, gpu_name: str) -> Ask:
     Raises PlanError for a word that is unknown or does not go with the others.
     """
     model, gpu = model_named(args.model), find_gpu(gpu_name)
-    weights = args.weights_dtype or model.native_dtype
+    weights = args.weights_dtype or "auto"
     inside, between = pick_links(gpu.link, args.interconnect)
     traffic = _traffic(args)
     slo, assumed = _slo(args)
@@ -53,8 +53,8 @@ def ask_from(args: argparse.Namespace, gpu_name: str) -> Ask:
         model=model,
         gpu=gpu,
         traffic=traffic,
-        weights_dtype=dtype_named(weights, "weights dtype"),
-        kv_dtype=dtype_named(args.kv_dtype, "kv dtype"),
+        weights_dtype=dtype_named(weights, "weights dtype", model.native_dtype),
+        kv_dtype=dtype_named(args.kv_dtype, "kv dtype", "bf16"),
         context_tokens=_context(args.context, model, traffic),
         inside=inside,
         between=between,

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit code 0 for a plan, 1 when there is none, 2 for a question that makes no sense."""
     try:
         return _compare(args) if args.action == "compare" else _plan(args)
-    except (NoSplit, SloImpossible) as error:
+    except (NoSplit, SloImpossible, OSError) as error:
         print(f"headrace plan: {error}", file=sys.stderr)
         return 1
     except PlanError as error:
@@ -121,11 +121,13 @@ def _plan(args: argparse.Namespace) -> int:
     names = gpu_names(args)
     if len(names) > 1:
         raise PlanError("several --gpu need `headrace plan compare`", param="gpu")
+    if args.price:
+        raise PlanError("--price is for `headrace plan compare`", param="price")
     answer = plan(ask_from(args, names[0]))
     decision, warnings = decide(answer), warnings_of(answer)
     steps = explain(answer) if args.explain or args.html else []
     if args.html:
-        _write(args.html, page(answer, decision, warnings, steps))
+        args.html.write_text(page(answer, decision, warnings, steps), encoding="utf-8")
     if args.json:
         document = plan_document(answer, decision, warnings)
         if args.explain:
@@ -158,13 +160,6 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _print_json(document: dict[str, object]) -> None:
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise PlanError(f"{path}: {error.strerror}", param="html") from error
 
 
 def _number(text: str) -> float:

@@ -16,14 +16,19 @@ _WEIGHT_BYTES = {
     "int4": (4 + (16 + 4) / _INT4_GROUP) / 8,
 }
 _KV_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-_ALIASES = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16", "auto": "bf16"}
+_ALIASES = {"float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 
 DTYPES = tuple(_WEIGHT_BYTES)
 WIDE_BYTES = 2.0  # embeddings, output projection and norms stay in 16 bit under every quantisation
 
 
-def dtype_named(name: str, what: str) -> str:
-    """The type in its short spelling; raises PlanError with the nearest names when unknown."""
+def dtype_named(name: str, what: str, auto: str) -> str:
+    """The type in its short spelling, `auto` being what the name auto means.
+
+    Raises PlanError with the nearest names when there is none of that name.
+    """
+    if name.lower() == "auto":
+        return auto
     return lookup(_ALIASES.get(name.lower(), name), {d: d for d in DTYPES}, what)
 
 

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
+import msgspec
+import orjson
+
 from headrace.bench.traces import TraceError, read
 from headrace.bench.workload import Request
 from headrace.plan.demand import Traffic
@@ -35,7 +38,12 @@ def read_traffic(path: Path) -> Traffic:
         raise PlanError(f"{path}: {error.strerror}", param="trace") from error
     if not requests:
         raise PlanError(f"{path}: no requests in it", param="trace")
-    return traffic_of(requests)
+    if not all(math.isfinite(request.at_s) for request in requests):
+        raise PlanError(f"{path}: a time that is no number", param="trace")
+    traffic = traffic_of(requests)
+    return msgspec.structs.replace(
+        traffic, hit_ratio=max(traffic.hit_ratio, logged_hit_ratio(path))
+    )
 
 
 def traffic_of(requests: Sequence[Request]) -> Traffic:
@@ -67,13 +75,31 @@ def hit_ratio(requests: Sequence[Request]) -> float:
     return hits / total if total else 0.0
 
 
+def logged_hit_ratio(path: Path) -> float:
+    """Share of prompt tokens that the engines found cached, where an access log says so; else 0."""
+    cached = total = 0
+    with path.open(encoding="utf-8-sig") as file:
+        rows = (orjson.loads(line) for line in file if '"cached_tokens"' in line)
+        for row in rows:
+            if row["cached_tokens"] is not None and row.get("prompt_tokens"):
+                cached += int(row["cached_tokens"])
+                total += int(row["prompt_tokens"])
+    return min(1.0, cached / total) if total else 0.0
+
+
 def busy_rate_per_s(times_s: Sequence[float]) -> float:
-    """The 95th percentile of the rates of all whole minutes; the mean of a shorter trace."""
+    """The 95th percentile of the rates of all whole minutes.
+
+    The mean where the trace is shorter than two minutes or most of its minutes are empty.
+    """
     first, last = min(times_s), max(times_s)
     span_s = last - first
+    mean = len(times_s) / span_s if span_s > 0 else 0.0
     windows = int(span_s // WINDOW_S)
     if windows < 2:
-        return len(times_s) / span_s if span_s > 0 else 0.0
+        return mean
     counts = Counter(int((t - first) // WINDOW_S) for t in times_s)
-    rates = sorted(counts[n] / WINDOW_S for n in range(windows))
-    return rates[math.ceil(_BUSY_PERCENTILE * windows) - 1]
+    busy = sorted(n for window, n in counts.items() if window < windows)
+    empty = windows - len(busy)  # not listed: a trace may span years
+    place = math.ceil(_BUSY_PERCENTILE * windows) - 1 - empty
+    return busy[place] / WINDOW_S if place >= 0 else mean
