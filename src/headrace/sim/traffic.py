@@ -75,7 +75,7 @@ class Open:
                 request.job.prompt_tokens * error.lognormvariate(0.0, sigma),
                 answer_key=None,
             )
-            for request in islice(_requests(scenario.traffic, seed), scenario.traffic.requests)
+            for request in islice(requests_of(scenario.traffic, seed), scenario.traffic.requests)
         ]
 
     def start(self) -> Iterator[Ask]:
@@ -137,7 +137,8 @@ def source_of(scenario: Scenario, seed: int) -> Source:
     return Open(scenario, seed)
 
 
-def _requests(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
+def requests_of(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
+    """The requests of an open scenario without any preparation, endless where they are generated."""
     path = Path(traffic.dataset)
     if path.suffix in (".csv", ".jsonl", ".log") or path.is_file():
         return _recorded(path, traffic)
