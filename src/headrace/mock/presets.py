@@ -99,7 +99,7 @@ PRESETS = {
         gpus=8,
     ),
     "deepseek-v3-8xh200-tp8": Preset(
-        21.04,
+        25.68,
         26.5,
         20.4,
         0.0183,

@@ -11,7 +11,13 @@ import orjson
 
 from headrace.plan.deployment import Deployment, Efficiency
 from headrace.plan.names import PlanError
-from headrace.plan.roofline import all_reduce_s, compute_s, decode_step_s, prompt_flops
+from headrace.plan.roofline import (
+    all_reduce_s,
+    compute_s,
+    decode_step_s,
+    overhead_s,
+    prompt_flops,
+)
 
 # Beyond these the file is not of this model and card.
 _LEAST_RATIO, _MOST_RATIO = 0.02, 1.0
@@ -84,8 +90,7 @@ def _with(replica: Deployment, **changes: float) -> Deployment:
 def _solve_bandwidth(replica: Deployment, context: float, wanted_s: float) -> float:
     """All of a lone step but overhead and communication is reading, which goes as 1/ratio."""
     ideal = _with(replica, bandwidth_ratio=1.0, compute_ratio=1.0)
-    used = replica.efficiency
-    fixed_s = replica.split.pp * used.step_s + used.sequence_s + all_reduce_s(replica, 1)
+    fixed_s = overhead_s(replica) + replica.efficiency.sequence_s + all_reduce_s(replica, 1)
     reading_s = decode_step_s(ideal, 1, context) - fixed_s
     return _checked("tokens_per_s", reading_s / max(1e-9, wanted_s - fixed_s))
 
@@ -94,7 +99,7 @@ def _solve_compute(replica: Deployment, prompt: float, ttft_s: float) -> float:
     """All of a lone first token but overhead and communication is computing."""
     ideal = _with(replica, compute_ratio=1.0)
     ideal_s = compute_s(ideal, prompt_flops(replica.model, prompt))
-    fixed_s = replica.efficiency.step_s + all_reduce_s(replica, prompt)
+    fixed_s = overhead_s(replica) + all_reduce_s(replica, prompt)
     return _checked("ttft_s", ideal_s / max(1e-9, ttft_s - fixed_s))
 
 

@@ -30,6 +30,9 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_ratio: float = 0.80  # 0.65–0.90 of the peak while decoding
     compute_ratio: float = 0.50  # 0.35–0.65 of the dense peak during prefill
     step_s: float = 1.0e-3  # 0.5–2 ms: scheduling, launch, sampling
+    expert_layer_s: float = (
+        80e-6  # 40–120 µs: routing, sorting, small kernels of a layer of experts
+    )
     sequence_s: float = 10e-6  # 5–20 µs: scheduling and detokenising one more sequence
 
 
@@ -43,6 +46,7 @@ EFFICIENCY_RANGES = {
     "bandwidth_ratio": (0.65, 0.90),
     "compute_ratio": (0.35, 0.65),
     "step_s": (0.5e-3, 2e-3),
+    "expert_layer_s": (40e-6, 120e-6),
     "sequence_s": (5e-6, 20e-6),
 }
 

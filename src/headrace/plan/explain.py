@@ -24,6 +24,7 @@ from headrace.plan.roofline import (
     all_reduce_s,
     crossover_batch,
     decode_ceiling_tokens_per_s,
+    overhead_s,
     pipeline_bubble_ratio,
 )
 
@@ -137,8 +138,8 @@ def _speed(plan: Plan) -> Iterator[Step]:
     yield Step(
         "decode of one stream",
         "weights ÷ (bandwidth · efficiency · tp) + KV read + all-reduces + overhead",
-        f"efficiency {used.bandwidth_ratio:.2f}, overhead {used.step_s * 1e3:g} ms a step, "
-        f"context {ask.traffic.context_tokens:.0f}",
+        f"efficiency {used.bandwidth_ratio:.2f}, context {ask.traffic.context_tokens:.0f}, "
+        f"overhead {overhead_s(deployment) * 1e3:.2g} ms a step",
         f"{replica.single_step_s * 1e3:.2f} ms ({1 / replica.single_step_s:.0f} tokens/s)",
         "measured" if ask.measured else f"efficiency {low:g}–{high:g} in published runs",
     )

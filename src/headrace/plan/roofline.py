@@ -78,7 +78,7 @@ def prefill_s(replica: Deployment, prompt_tokens: float, batched_tokens: int) ->
     work_s += all_reduce_s(replica, prompt_tokens)
     piped_s = work_s / pp / (1 - pipeline_bubble_ratio(pp, chunks))
     sends_s = stage_send_s(replica, prompt_tokens / chunks)
-    return piped_s + sends_s + chunks * replica.efficiency.step_s
+    return piped_s + sends_s + chunks * overhead_s(replica)
 
 
 def prompt_flops(model: Model, prompt_tokens: float) -> float:
@@ -103,6 +103,12 @@ def _bandwidth(replica: Deployment) -> float:
     return replica.gpu.bandwidth_bytes_per_s * replica.efficiency.bandwidth_ratio
 
 
+def overhead_s(replica: Deployment) -> float:
+    """Seconds of a step beside its work: once a stage, and once a layer of experts."""
+    used = replica.efficiency
+    return replica.split.pp * used.step_s + replica.model.moe_layers * used.expert_layer_s
+
+
 def decoded_token_s(replica: Deployment) -> float:
     """Seconds of computing one decoded token, output projection included."""
     flops = flops_per_token(replica.model) + 2.0 * head_params(replica.model)
@@ -120,8 +126,8 @@ def decode_step_s(replica: Deployment, batch: float, context_tokens: float) -> f
     work_s = max(weight_read_s(replica, part), part * decoded_token_s(replica))
     kv_s = part * kv_read_s(replica, context_tokens)
     talk_s = all_reduce_s(replica, part) + stage_send_s(replica, part)
-    overhead_s = pp * replica.efficiency.step_s + batch * replica.efficiency.sequence_s
-    return work_s + kv_s + talk_s + overhead_s
+    sequences_s = batch * replica.efficiency.sequence_s
+    return work_s + kv_s + talk_s + overhead_s(replica) + sequences_s
 
 
 def decode_ceiling_tokens_per_s(replica: Deployment) -> float:

@@ -22,6 +22,7 @@ from headrace.plan.roofline import (
     decoded_token_s,
     flops_per_token,
     kv_read_s,
+    overhead_s,
     pipeline_bubble_ratio,
     stage_send_s,
     weight_read_s,
@@ -103,8 +104,7 @@ def law_of(
 
 def _base_s(replica: Deployment) -> float:
     talk_s = all_reduce_s(replica, 1) + stage_send_s(replica, 1)
-    overhead_s = replica.split.pp * replica.efficiency.step_s
-    return weight_read_s(replica, _LAW_BATCH) + talk_s + overhead_s
+    return weight_read_s(replica, _LAW_BATCH) + talk_s + overhead_s(replica)
 
 
 def _per_prefill_token_s(replica: Deployment, prompt_tokens: float) -> float:
