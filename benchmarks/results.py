@@ -2,8 +2,8 @@
 
     python benchmarks/results.py [--seeds 3] [--network] [--write]
 
-`--network` repeats three scenarios in real time: `headrace mock`, the gateway and the load harness, on
-this machine; every run says how busy the harness itself was.
+`--network` repeats three scenarios in real time: `headrace mock`, the gateway and the load harness,
+on this machine; every run says how busy the harness itself was.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def source_of(scenario: Scenario, seed: int) -> Source:
 
 
 def requests_of(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
-    """The requests of an open scenario without any preparation, endless where they are generated."""
+    """The requests of an open scenario as they are, endless where they are generated."""
     path = Path(traffic.dataset)
     if path.suffix in (".csv", ".jsonl", ".log") or path.is_file():
         return _recorded(path, traffic)
