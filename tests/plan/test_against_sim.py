@@ -13,7 +13,7 @@ from headrace.plan.steplaw import StepLaw
 
 # The simulator's lengths are lognormal with sigma 0.5.
 SPREAD_CV = math.sqrt(math.expm1(0.25))
-REQUESTS = 4000
+REQUESTS = 2500
 
 # preset, replicas, tokens in, tokens out, SLO
 CASES = [
