@@ -22,10 +22,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-static void fail(struct framing *f)
-{
-    f->bad = 1;
-}
+static void fail(struct framing *f) { f->bad = 1; }
 
 /* The size line has ended. */
 static void enter_chunk(struct framing *f)
@@ -74,23 +71,16 @@ static void step(struct framing *f, char c)
 {
     switch ((enum framing_state)f->state) {
     case FRAMING_SIZE_FIRST:
-    case FRAMING_SIZE:
-        read_size(f, c);
-        break;
-    case FRAMING_EXTENSION:
-        read_extra(f, c, FRAMING_SIZE_LF);
-        break;
+    case FRAMING_SIZE: read_size(f, c); break;
+    case FRAMING_EXTENSION: read_extra(f, c, FRAMING_SIZE_LF); break;
     case FRAMING_SIZE_LF:
         if (c == '\n')
             enter_chunk(f);
         else
             fail(f);
         break;
-    case FRAMING_DATA:
-        break;
-    case FRAMING_DATA_CR:
-        expect(f, c, '\r', FRAMING_DATA_LF);
-        break;
+    case FRAMING_DATA: break;
+    case FRAMING_DATA_CR: expect(f, c, '\r', FRAMING_DATA_LF); break;
     case FRAMING_DATA_LF:
         expect(f, c, '\n', FRAMING_SIZE_FIRST);
         f->digits = 0;
@@ -102,12 +92,8 @@ static void step(struct framing *f, char c)
         else
             read_extra(f, c, FRAMING_TRAILER_LF);
         break;
-    case FRAMING_TRAILER:
-        read_extra(f, c, FRAMING_TRAILER_LF);
-        break;
-    case FRAMING_TRAILER_LF:
-        expect(f, c, '\n', FRAMING_TRAILER_FIRST);
-        break;
+    case FRAMING_TRAILER: read_extra(f, c, FRAMING_TRAILER_LF); break;
+    case FRAMING_TRAILER_LF: expect(f, c, '\n', FRAMING_TRAILER_FIRST); break;
     case FRAMING_LAST_LF:
         f->done = c == '\n';
         f->bad = !f->done;
@@ -115,7 +101,8 @@ static void step(struct framing *f, char c)
     }
 }
 
-size_t framing_next(struct framing *f, const char *data, size_t size, const char **payload, size_t *len)
+size_t framing_next(struct framing *f, const char *data, size_t size, const char **payload,
+                    size_t *len)
 {
     size_t at = 0, run;
     *payload = data;
@@ -149,15 +136,15 @@ size_t framing_next(struct framing *f, const char *data, size_t size, const char
     return at + run;
 }
 
-int framing_close(const struct framing *f, const char **before, uint64_t *newlines, const char **after)
+int framing_close(const struct framing *f, const char **before, uint64_t *newlines,
+                  const char **after)
 {
     *before = *after = "";
     *newlines = 0;
     if (f->kind != FRAMING_CHUNKED || f->done)
         return -1;
     switch ((enum framing_state)f->state) {
-    case FRAMING_SIZE_FIRST:
-        return 0;
+    case FRAMING_SIZE_FIRST: return 0;
     case FRAMING_SIZE:
     case FRAMING_EXTENSION:
     case FRAMING_SIZE_LF:
@@ -171,13 +158,8 @@ int framing_close(const struct framing *f, const char **before, uint64_t *newlin
         *newlines = f->left;
         *after = "\r\n";
         return 0;
-    case FRAMING_DATA_CR:
-        *after = "\r\n";
-        return 0;
-    case FRAMING_DATA_LF:
-        *after = "\n";
-        return 0;
-    default:
-        return -1;
+    case FRAMING_DATA_CR: *after = "\r\n"; return 0;
+    case FRAMING_DATA_LF: *after = "\n"; return 0;
+    default: return -1;
     }
 }

@@ -40,7 +40,9 @@ enum { KNOWN_COUNT = sizeof(KNOWN) / sizeof(KNOWN[0]), LONGEST = 30 };
 
 /* First entry of each length: names of one length stand together. */
 static const unsigned char FIRST[LONGEST + 2] = {
-    [2] = 1, [4] = 2, [6] = 3, [7] = 5, [9] = 7, [10] = 8, [12] = 10, [13] = 12, [14] = 13, [15] = 15, [16] = 16, [17] = 19, [18] = 21, [19] = 23, [20] = 25, [29] = 26, [30] = 27,
+    [2] = 1,   [4] = 2,   [6] = 3,   [7] = 5,   [9] = 7,   [10] = 8,
+    [12] = 10, [13] = 12, [14] = 13, [15] = 15, [16] = 16, [17] = 19,
+    [18] = 21, [19] = 23, [20] = 25, [29] = 26, [30] = 27,
 };
 
 /* Only both together ask for an upgrade. */
@@ -49,13 +51,11 @@ enum { UPGRADE_HEADER = 1 << 30, UPGRADE_TOKEN = 1 << 29 };
 static int is_token_char(unsigned char c)
 {
     static const char marks[] = "!#$%&'*+-.^_`|~";
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr(marks, c) != NULL);
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr(marks, c) != NULL);
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
-}
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c; }
 
 /* want is in lower case. */
 static int same(const char *s, const char *want, uint32_t len)
@@ -87,7 +87,8 @@ static struct head_span trim(const char *head, uint32_t from, uint32_t to)
     return (struct head_span){from, to - from};
 }
 
-/* Offset behind the line that starts at `at`, or 0 if it does not end in exactly one CR LF or has a stray CR or NUL. */
+/* Offset behind the line that starts at `at`, or 0 if it does not end in exactly one CR LF or has a
+ * stray CR or NUL. */
 static uint32_t line_end(const char *head, uint32_t size, uint32_t at)
 {
     const char *start = head + at;
@@ -119,8 +120,10 @@ int head_next(const char *head, uint32_t size, uint32_t *at, struct head_line *l
         return -1;
     colon = (uint32_t)(found - head);
     line->name_len = colon - line->at;
-    /* A blank at either end of a name is what splits requests: a folded line, or a name that another hop trims. */
-    if (!is_token_char((unsigned char)head[line->at]) || !is_token_char((unsigned char)head[colon - 1]))
+    /* A blank at either end of a name is what splits requests: a folded line, or a name that
+     * another hop trims. */
+    if (!is_token_char((unsigned char)head[line->at]) ||
+        !is_token_char((unsigned char)head[colon - 1]))
         return -1;
     line->value = trim(head, colon + 1, next - 2);
     line->id = identify(head + line->at, line->name_len);
@@ -204,7 +207,8 @@ static uint32_t type_flags(const char *head, struct head_span value)
 }
 
 /* Framing headers, common to both directions: 0, or -1 if ambiguous. */
-static int read_framing(const char *head, const struct head_line *line, int64_t *length, uint32_t *flags)
+static int read_framing(const char *head, const struct head_line *line, int64_t *length,
+                        uint32_t *flags)
 {
     switch (line->id) {
     case HEADER_CONTENT_LENGTH:
@@ -217,26 +221,26 @@ static int read_framing(const char *head, const struct head_line *line, int64_t 
             return -1;
         *flags |= HEAD_CHUNKED;
         return 0;
-    case HEADER_CONNECTION:
-        *flags |= connection_flags(head, line->value);
-        return 0;
+    case HEADER_CONNECTION: *flags |= connection_flags(head, line->value); return 0;
     case HEADER_CONTENT_ENCODING:
         if (line->value.len && !is_word(head, line->value, "identity"))
             *flags |= HEAD_ENCODED;
         return 0;
-    default:
-        return 0;
+    default: return 0;
     }
 }
 
 /* Keeps the value of the most preferred of the configured names. */
-static void prefer(const struct head_names *names, const char *head, const struct head_line *line, uint32_t *best, struct head_span *out)
+static void prefer(const struct head_names *names, const char *head, const struct head_line *line,
+                   uint32_t *best, struct head_span *out)
 {
     uint32_t i;
-    if (line->name_len >= HEAD_NAME_BYTES || !(names->lengths >> line->name_len & 1) || line->value.len == 0)
+    if (line->name_len >= HEAD_NAME_BYTES || !(names->lengths >> line->name_len & 1) ||
+        line->value.len == 0)
         return;
     for (i = 0; i < *best; i++)
-        if (names->len[i] == line->name_len && same(head + line->at, names->name[i], line->name_len)) {
+        if (names->len[i] == line->name_len &&
+            same(head + line->at, names->name[i], line->name_len)) {
             *best = i;
             *out = line->value;
             return;
@@ -279,7 +283,8 @@ static void read_expect(const char *head, const struct head_line *line, struct r
 }
 
 /* What is not framing: kept for later hops of the request. */
-static void read_request_line(const char *head, const struct head_line *line, struct request_head *out)
+static void read_request_line(const char *head, const struct head_line *line,
+                              struct request_head *out)
 {
     switch (line->id) {
     case HEADER_AUTHORIZATION:
@@ -290,25 +295,15 @@ static void read_request_line(const char *head, const struct head_line *line, st
         out->api_key = line->value;
         out->keys++;
         break;
-    case HEADER_ORIGIN:
-        out->origin = line->value;
-        break;
-    case HEADER_ACCESS_CONTROL_REQUEST_METHOD:
-        out->preflight_method = line->value;
-        break;
-    case HEADER_ACCESS_CONTROL_REQUEST_HEADERS:
-        out->preflight_headers = line->value;
-        break;
+    case HEADER_ORIGIN: out->origin = line->value; break;
+    case HEADER_ACCESS_CONTROL_REQUEST_METHOD: out->preflight_method = line->value; break;
+    case HEADER_ACCESS_CONTROL_REQUEST_HEADERS: out->preflight_headers = line->value; break;
     case HEADER_CONTENT_TYPE:
         out->content_type = line->value;
         out->flags |= type_flags(head, line->value);
         break;
-    case HEADER_EXPECT:
-        read_expect(head, line, out);
-        break;
-    case HEADER_UPGRADE:
-        out->flags |= UPGRADE_HEADER;
-        break;
+    case HEADER_EXPECT: read_expect(head, line, out); break;
+    case HEADER_UPGRADE: out->flags |= UPGRADE_HEADER; break;
     case HEADER_DEBUG:
         if (is_word(head, line->value, "1"))
             out->flags |= HEAD_DEBUG;
@@ -317,13 +312,12 @@ static void read_request_line(const char *head, const struct head_line *line, st
     case HEADER_SMG_PRIORITY:
         out->priority = read_priority(head, line->value, out->priority);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
-int head_read_request(const char *head, uint32_t size, const struct head_names *ids, const struct head_names *sessions,
-                      struct request_head *out)
+int head_read_request(const char *head, uint32_t size, const struct head_names *ids,
+                      const struct head_names *sessions, struct request_head *out)
 {
     struct head_line line;
     uint32_t at = 0, hosts = 0, best_id = ids->count, best_session = sessions->count;
@@ -400,7 +394,8 @@ static int is_nominated(const char *head, uint32_t size, const struct head_line 
         while (next_token(head, &line.value, &token)) {
             if (token.len != candidate->name_len)
                 continue;
-            for (i = 0; i < token.len && lower(head[token.at + i]) == lower(head[candidate->at + i]); i++)
+            for (i = 0;
+                 i < token.len && lower(head[token.at + i]) == lower(head[candidate->at + i]); i++)
                 ;
             if (i == token.len)
                 return 1;

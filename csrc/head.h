@@ -1,5 +1,6 @@
-/* The lines of an HTTP/1 head: finds them again in the bytes that an HTTP parser has accepted, says what they mean to a
- * gateway, and copies those that may cross. Stricter than parsers are: what two hops might read differently is refused.
+/* The lines of an HTTP/1 head: finds them again in the bytes that an HTTP parser has accepted, says
+ * what they mean to a gateway, and copies those that may cross. Stricter than parsers are: what two
+ * hops might read differently is refused.
  *
  * A head ends with its empty line; `size` counts that line too. Spans are offsets into the head. */
 #ifndef HEADRACE_HEAD_H
@@ -44,9 +45,10 @@ _Static_assert(HEADERS <= 64, "a set of headers is one word");
 
 #define HEADER_BIT(id) (1ULL << (id))
 /* RFC 9110 7.6.1, and what describes a connection in practice. */
-#define HEADERS_HOP_BY_HOP                                                                                             \
-    (HEADER_BIT(HEADER_CONNECTION) | HEADER_BIT(HEADER_KEEP_ALIVE) | HEADER_BIT(HEADER_PROXY_AUTHENTICATE) |           \
-     HEADER_BIT(HEADER_PROXY_AUTHORIZATION) | HEADER_BIT(HEADER_PROXY_CONNECTION) | HEADER_BIT(HEADER_TE) |            \
+#define HEADERS_HOP_BY_HOP                                                                         \
+    (HEADER_BIT(HEADER_CONNECTION) | HEADER_BIT(HEADER_KEEP_ALIVE) |                               \
+     HEADER_BIT(HEADER_PROXY_AUTHENTICATE) | HEADER_BIT(HEADER_PROXY_AUTHORIZATION) |              \
+     HEADER_BIT(HEADER_PROXY_CONNECTION) | HEADER_BIT(HEADER_TE) |                                 \
      HEADER_BIT(HEADER_TRANSFER_ENCODING) | HEADER_BIT(HEADER_UPGRADE))
 
 struct head_span {
@@ -87,11 +89,12 @@ enum head_flag {
 
 struct request_head {
     struct head_span method, target;
-    struct head_span authorization, api_key, origin, preflight_method, preflight_headers, content_type, request_id, session;
+    struct head_span authorization, api_key, origin, preflight_method, preflight_headers,
+        content_type, request_id, session;
     int64_t content_length; /* -1: none */
     uint32_t flags;
     uint32_t lines;
-    int32_t priority; /* 0 system … 3 bulk; 2 is the default */
+    int32_t priority;    /* 0 system … 3 bulk; 2 is the default */
     unsigned char minor; /* of the HTTP version */
     unsigned char keys;  /* Authorization and x-api-key lines */
 };
@@ -105,16 +108,18 @@ struct response_head {
     struct head_span reason; /* "200 OK": from the status to the end of its line */
 };
 
-/* Reads the next line from *at on (0 at the start: the first line is passed over): 1, 0 at the empty line, -1 malformed. */
+/* Reads the next line from *at on (0 at the start: the first line is passed over): 1, 0 at the
+ * empty line, -1 malformed. */
 int head_next(const char *head, uint32_t size, uint32_t *at, struct head_line *line);
 
-/* 0, or -1 if the head must be refused. ids and sessions: configured names of request ids and session keys. */
-int head_read_request(const char *head, uint32_t size, const struct head_names *ids, const struct head_names *sessions,
-                      struct request_head *out);
+/* 0, or -1 if the head must be refused. ids and sessions: configured names of request ids and
+ * session keys. */
+int head_read_request(const char *head, uint32_t size, const struct head_names *ids,
+                      const struct head_names *sessions, struct request_head *out);
 int head_read_response(const char *head, uint32_t size, struct response_head *out);
 
-/* Copies the header lines whose ids are not in `drop` and which Connection does not name; returns the bytes written,
- * at most size. */
+/* Copies the header lines whose ids are not in `drop` and which Connection does not name; returns
+ * the bytes written, at most size. */
 uint32_t head_copy(const char *head, uint32_t size, uint64_t drop, int nominates, char *out);
 
 /* Values of all lines with this id, joined by ", "; returns the bytes written, at most size. */

@@ -1,22 +1,20 @@
 import logging
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
-from headrace.core.balancer import POLICIES, REASONS
-from headrace.core.balancer cimport GATEWAY_FULL, NO_REPLICA, OVERLOADED, ROUTED, Lease, RouteRequest
+from headrace.core.balancer cimport GATEWAY_FULL, OVERLOADED, ROUTED, Lease, RouteRequest
 from headrace.core.fleet cimport *
 from headrace.endpoints import ENDPOINTS
 from headrace.observe import reasons
 from headrace.proxy cimport booking, gate, intake
-from headrace.proxy.clock cimport now_ns
-from headrace.proxy.downstream cimport DOWN_BODY, Downstream
+from headrace.proxy.clock cimport now_ns as clock_ns
+from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.head cimport *
 from headrace.proxy.observer cimport Observer
 from headrace.proxy.plane cimport Plane
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.upstream cimport Upstream
-from headrace.proxy.wheel cimport NEVER
 from headrace.proxy.wire cimport Buffer, write_request, write_response
 
 from headrace.proxy import replies
@@ -62,7 +60,8 @@ cdef class Exchange:
         self.began_ns = now_ns
         self.status = self.endpoint = self.retries = 0
         self.stream = self.is_head = self.strips_usage = self.resent = False
-        self.queue_wait_ns = self.sent_ns = self.byte_ns = self.blocked_ns = self.bytes_in = self.bytes_out = 0
+        self.queue_wait_ns = self.sent_ns = self.byte_ns = self.blocked_ns = 0
+        self.bytes_in = self.bytes_out = 0
         self.closes = self.r.minor == 0 or self.r.flags & HEAD_CLOSE != 0
         self.request_id = self._read_id()
         if gate.check(self, now_ns) == 0:
@@ -98,24 +97,29 @@ cdef class Exchange:
         if verdict == ROUTED:
             booking.decided(self)
             return self._attempt(now_ns)
-        if verdict == OVERLOADED and self.plane.queue_size and self.plane.waiting_room.take(self, now_ns):
-            return 0
+        if verdict == OVERLOADED and self.plane.queue_size:
+            if self.plane.waiting_room.take(self, now_ns):
+                return 0
         return self._refuse_by(verdict, now_ns)
 
     cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1:
         cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
         if verdict == OVERLOADED:
-            return self.reply(429, "overloaded", "every replica of this model is above its limit", None, after_s, b"",
+            return self.reply(429, "overloaded", "every replica of this model is above its limit",
+                              None, after_s, b"",
                               False)
         if verdict == GATEWAY_FULL:
-            return self.reply(429, "overloaded", "admission.max_concurrent_requests is reached", None, after_s, b"",
+            return self.reply(429, "overloaded", "admission.max_concurrent_requests is reached",
+                              None, after_s, b"",
                               False)
-        return self.reply(503, "no_replica", "no replica can serve this model at the moment", None, after_s, b"", False)
+        return self.reply(503, "no_replica", "no replica can serve this model at the moment", None,
+                          after_s, b"", False)
 
     cdef int refuse_waiting(self, uint64_t now_ns) except -1:
         """Its time in the waiting room is over."""
         cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
-        return self.reply(429, "queue_timeout", "no replica had room in admission.queue_timeout_s", None, after_s, b"",
+        return self.reply(429, "queue_timeout", "no replica had room in admission.queue_timeout_s",
+                          None, after_s, b"",
                           False)
 
     # ---- the waiting room
@@ -130,14 +134,14 @@ cdef class Exchange:
         self.plane.wheel.set(self.down, now_ns + self.plane.queue_timeout_ns)
 
     def stop_waiting(self):
-        self.queue_wait_ns = now_ns() - self.queued_ns
+        self.queue_wait_ns = clock_ns() - self.queued_ns
         self.waiting_request = None
         self.plane.block.self.queued -= 1
         self.plane.block.models[<int>self.model.id].queued -= 1
 
     def try_waiting(self):
         """Whether a replica has room by now; then the request is on its way."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         cdef int verdict = self.plane.balancer.route(self.waiting_request, self.lease, now)
         if verdict == OVERLOADED:
             return False
@@ -176,7 +180,7 @@ cdef class Exchange:
         return 0
 
     cdef int on_connected(self, Upstream up) except -1:
-        return self._send(up, now_ns())
+        return self._send(up, clock_ns())
 
     cdef int _send(self, Upstream up, uint64_t now_ns) except -1:
         cdef Buffer out = self.plane.out
@@ -186,8 +190,10 @@ cdef class Exchange:
         cdef bint joined = PyBytes_GET_SIZE(self.body) <= JOINED_BYTES
         if PyBytes_GET_SIZE(pool.key_line):
             drop |= HEADER_BIT(HEADER_AUTHORIZATION)
-        write_request(out, self.head, &self.r, drop, pool.path_prefix, pool.host_line, pool.key_line, self.request_id,
-                      self.down.peer, self.plane.proto_line, PyBytes_GET_SIZE(self.body) if has_body else -1)
+        write_request(out, self.head, &self.r, drop, pool.path_prefix, pool.host_line,
+                      pool.key_line, self.request_id,
+                      self.down.peer, self.plane.proto_line,
+                      PyBytes_GET_SIZE(self.body) if has_body else -1)
         if joined:
             out.add_bytes(self.body)
         self.up = up
@@ -201,7 +207,7 @@ cdef class Exchange:
 
     cdef int on_broken(self, int failure) except -1:
         """The attempt came to nothing, or broke; its connection is closed already."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         self.up = None
         if self.state == X_RELAYING and not self.holds:
             self.lease.end_failed(now, FAILURE_CUT)
@@ -211,7 +217,9 @@ cdef class Exchange:
         return self._fail(failure, now)
 
     cdef bint _try_again(self, int failure, uint64_t now_ns) except -1:
-        """Begin another attempt elsewhere if cause, count and budget allow it; the lease has ended then in any case."""
+        """Begin another attempt elsewhere if cause, count and budget allow it; the lease has ended
+        then in any case.
+        """
         cdef RouteRequest q = self.plane.request
         cdef Lease spare = self.spare if self.spare is not None else Lease()
         cdef int reason = RETRY_EARLY
@@ -246,9 +254,11 @@ cdef class Exchange:
         return True
 
     cdef bint _resend(self, uint64_t now_ns) except -1:
-        """A pooled connection was closed under the request, and there is no other replica or no retry allowed.
+        """A pooled connection was closed under the request, and there is no other replica or no
+        retry allowed.
 
-        That is the pool's mistake, not the replica's failure: once, over a fresh connection, wherever routing sends it.
+        That is the pool's mistake, not the replica's failure: once, over a fresh connection,
+        wherever routing sends it.
         """
         if self.resent:
             return False
@@ -267,14 +277,16 @@ cdef class Exchange:
         self.held = None
         self.status = 0
         if failure == FAILURE_CONNECT_TIME or failure == FAILURE_TIMEOUT:
-            return self.reply(504, "upstream_timeout", "the replica did not answer in time", None, 0, b"", False)
-        return self.reply(502, "upstream_error", "the replica could not be reached or broke the connection", None, 0,
+            return self.reply(504, "upstream_timeout", "the replica did not answer in time", None,
+                              0, b"", False)
+        return self.reply(502, "upstream_error",
+                          "the replica could not be reached or broke the connection", None, 0,
                           b"", False)
 
     # ---- the response
 
     cdef int on_head(self, bytes data, size_t size, response_head *a) except -1:
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         cdef bint bodiless = self.is_head or a.status == 204 or a.status == 304
         cdef bint chunked = False
         cdef bint delimited = True
@@ -282,7 +294,8 @@ cdef class Exchange:
         self.flags = a.flags
         self.state = X_RELAYING
         self.mode = RELAY_RAW
-        self.reusable = a.flags & HEAD_CLOSE == 0 and (a.minor == 1 or a.flags & HEAD_KEEP_ALIVE != 0)
+        self.reusable = (a.flags & HEAD_CLOSE == 0
+                         and (a.minor == 1 or a.flags & HEAD_KEEP_ALIVE != 0))
         if bodiless:
             framing_start(&self.f, FRAMING_NONE, 0)
         elif a.flags & HEAD_CHUNKED:
@@ -304,7 +317,8 @@ cdef class Exchange:
             self.mode = RELAY_WITHOUT_USAGE
         self.closes = self.closes or not delimited or self.plane.stopping
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
-        write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes, self._own_lines())
+        write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes,
+                       self._own_lines())
         if self.kept_bytes > JOINED_BYTES and self.up.has_unsent():
             self.reusable = False
         self.holds = self.plane.before_first_token
@@ -313,7 +327,7 @@ cdef class Exchange:
         return self._relay(data, size, now)
 
     cdef int on_body(self, bytes data, size_t at) except -1:
-        return self._relay(data, at, now_ns())
+        return self._relay(data, at, clock_ns())
 
     cdef int _relay(self, bytes data, size_t at, uint64_t now_ns) except -1:
         """Pass bytes on as they came; follow the framing, and look at the body on the way."""
@@ -364,7 +378,9 @@ cdef class Exchange:
         return 0
 
     cdef bytes _render(self, bytes data, size_t start, size_t at):
-        """What the client gets: a head that stands in plane.out, then data[start:at] in the client's framing."""
+        """What the client gets: a head that stands in plane.out, then data[start:at] in the
+        client's framing.
+        """
         cdef Buffer out = self.plane.out
         cdef Buffer body = self.plane.body
         cdef size_t n = at - start
@@ -385,13 +401,14 @@ cdef class Exchange:
             out.add(b"0\r\n\r\n", 5)
         return out.take()
 
-    # retry.before_first_token: a replica that dies or refuses before any content is as good as one that was not reached
+    # retry.before_first_token: a replica that dies or refuses before any content is as good as one
+    # that was not reached
 
     cdef bint _hold(self, bytes data, size_t start, size_t at, uint64_t now_ns) except -1:
         """Keep the answer until its first content; True if the request goes elsewhere instead."""
         cdef Upstream up
         cdef int failure
-        self.held = self._render(data, start, at) if self.held is None else self.held + self._render(data, start, at)
+        self.held = (self.held or b"") + self._render(data, start, at)
         if self.f.bad:
             return False  # as if it had been reset
         failure = self._early_failure()
@@ -427,12 +444,12 @@ cdef class Exchange:
         if self.f.kind == FRAMING_CLOSE:
             self.f.done = True
             if self.holds:
-                self._hold(b"", 0, 0, now_ns())
+                self._hold(b"", 0, 0, clock_ns())
             if self.mode == RELAY_ENCHUNK:
                 self.down.write(b"0\r\n\r\n")
             elif self.mode == RELAY_WITHOUT_USAGE:
                 self._pass_on(b"", 0, 0)
-            return self._complete(False, now_ns())
+            return self._complete(False, clock_ns())
         self._let_go()
         return self.on_broken(FAILURE_RESET)
 
@@ -452,7 +469,8 @@ cdef class Exchange:
         return self.down.next_request(self.closes)
 
     cdef int _cut(self, int outcome, uint64_t now_ns) except -1:
-        """The replica failed after the head: an honest end where the framing allows one, else none."""
+        """The replica failed after the head: an honest end where the framing allows one, else none.
+        """
         cdef const char *before
         cdef const char *after
         cdef uint64_t newlines = 0
@@ -460,7 +478,8 @@ cdef class Exchange:
         cdef bint closable = self.mode != RELAY_RAW or self.f.kind == FRAMING_CLOSE
         before = after = b""
         if self.mode == RELAY_RAW and self.f.kind == FRAMING_CHUNKED:
-            closable = framing_close(&self.f, &before, &newlines, &after) == 0 and newlines <= MAX_FILL_BYTES
+            closable = (framing_close(&self.f, &before, &newlines, &after) == 0
+                        and newlines <= MAX_FILL_BYTES)
         if not closable or not self.seen.events:
             self._end(outcome, self.status, now_ns)
             return self.down.cut()
@@ -469,8 +488,8 @@ cdef class Exchange:
         if newlines or not self.seen.is_between_events():
             event = b"\n\n" + event
         if self.r.minor == 1:
-            out.add_bytes(<bytes>before + b"\n" * newlines + <bytes>after + b"%x\r\n" % len(event) + event
-                          + b"\r\n0\r\n\r\n")
+            out.add_bytes(<bytes>before + b"\n" * newlines + <bytes>after
+                          + b"%x\r\n" % len(event) + event + b"\r\n0\r\n\r\n")
         else:
             out.add_bytes(event)
         self.down.write(out.take())
@@ -481,7 +500,7 @@ cdef class Exchange:
 
     cdef int on_client_gone(self) except -1:
         """Closing the replica's connection is the abort of its work."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         if self.state == X_IDLE:
             return 0
         if self.state == X_QUEUED:
@@ -492,7 +511,7 @@ cdef class Exchange:
 
     cdef int on_write_blocked(self, bint blocked) except -1:
         """Back-pressure: a client that does not read holds its replica up."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         self.blocked_ns = now if blocked else 0
         if self.up is not None:
             if blocked:
@@ -575,7 +594,7 @@ cdef class Exchange:
     def _begin_unread(self):
         cdef unsigned char minor = 1
         self.head = b""
-        self.began_ns = now_ns()
+        self.began_ns = clock_ns()
         self.state = X_READING
         self.r.flags = 0
         self.r.origin.len = 0
@@ -588,7 +607,8 @@ cdef class Exchange:
 
     def refuse_body(self):
         """The body, of unknown length, grows too long."""
-        self.reply(413, "body_too_large", f"body above {self.plane.max_body_bytes} bytes", None, 0, b"", True)
+        self.reply(413, "body_too_large", f"body above {self.plane.max_body_bytes} bytes", None, 0,
+                   b"", True)
 
     def answer_page(self, int status, bytes content_type=b"", bytes body=b"", bytes extra=b""):
         """One of our own pages."""
@@ -601,12 +621,14 @@ cdef class Exchange:
         cdef bytes lines = b"x-headrace-error: " + code.encode() + b"\r\n"
         if status == 503:
             lines += b"retry-after: 1\r\n"
-        self.answer_page(status, b"application/json", replies.error_body(status, code, message, param), lines)
+        body = replies.error_body(status, code, message, param)
+        self.answer_page(status, b"application/json", body, lines)
 
-    cdef int reply(self, int status, str code, str message, str param, double retry_after_s, bytes extra,
+    cdef int reply(self, int status, str code, str message, str param, double retry_after_s,
+                   bytes extra,
                    bint close) except -1:
         """An error of the gateway's own, and the end of the request."""
-        cdef uint64_t now = now_ns()
+        cdef uint64_t now = clock_ns()
         cdef int outcome = OUTCOME_CLIENT_ERROR
         cdef bytes lines = b"x-headrace-error: " + code.encode() + b"\r\n" + extra
         if retry_after_s > 0:
@@ -617,13 +639,16 @@ cdef class Exchange:
             outcome = OUTCOME_TIMEOUT
         elif status == 502:
             outcome = OUTCOME_UPSTREAM_ERROR
-        self.plane.count(SERIES_REJECTED, reasons.REJECTED.index(code) if code in reasons.REJECTED else 0, 0, 0, 0)
+        why = reasons.REJECTED.index(code) if code in reasons.REJECTED else 0
+        self.plane.count(SERIES_REJECTED, why, 0, 0, 0)
         self.closes = self.closes or close or self.plane.stopping
-        self._answer(status, b"application/json", replies.error_body(status, code, message, param), lines, self.closes)
+        self._answer(status, b"application/json", replies.error_body(status, code, message, param),
+                     lines, self.closes)
         self._end(outcome, status, now)
         return self.down.next_request(self.closes)
 
-    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra, bint close) except -1:
+    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra,
+                     bint close) except -1:
         cdef Buffer out = self.plane.out
         out.add_bytes(replies.status_line(status))
         if PyBytes_GET_SIZE(content_type):
