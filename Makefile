@@ -4,6 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := test
 MAKEFLAGS += --no-builtin-rules
+.SECONDARY:
 
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
@@ -16,7 +17,9 @@ FUZZ_SECONDS ?= 60
 C_FILES := $(wildcard csrc/*.c csrc/*.h tests/csrc/*.c tests/csrc/*.h benchmarks/loadgen/*.[ch])
 CYTHON_FILES := $(shell find src benchmarks -name '*.pyx' -o -name '*.pxd' | sort)
 STUBBED := $(shell find src/headrace/core -name '*.pyi' -printf 'headrace.core.%f\n' | sed 's/\.pyi$$//' | sort)
+BENCH_ROWS := $(filter-out benchmarks/bench_promtext.py,$(wildcard benchmarks/bench_*.py))
 C_TESTS := $(patsubst tests/csrc/test_%.c,%,$(wildcard tests/csrc/test_*.c))
+C_OBJECTS := $(patsubst csrc/%.c,%.o,$(wildcard csrc/*.c))
 C_FLAGS := -std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -Icsrc -Itests/csrc
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
 TSAN := -fsanitize=thread
@@ -90,28 +93,45 @@ lint-stubs: build .venv/.dev
 ctest: $(addprefix build/ctest/,$(addsuffix .ok,$(C_TESTS))) | $(LOGS)
 	@echo "$(words $(C_TESTS)) C test programs passed" | tee $(LOGS)/ctest.log
 
-build/ctest/%.ok: tests/csrc/test_%.c $(wildcard csrc/*.c csrc/*.h tests/csrc/*.h)
-	@$(call need,cc,gcc)
+# csrc/ is compiled once for each sanitizer; every program links all of it
+build/ctest/asan/%.o: csrc/%.c $(wildcard csrc/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(C_FLAGS) $(ASAN) -o build/ctest/$* $< $(wildcard csrc/*.c) -lm -lpthread
+	@$(call need,cc,gcc)
+	$(CC) $(C_FLAGS) $(ASAN) -c -o $@ $<
+
+build/ctest/tsan/%.o: csrc/%.c $(wildcard csrc/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) $(TSAN) -c -o $@ $<
+
+build/ctest/%.ok: tests/csrc/test_%.c $(C_OBJECTS:%=build/ctest/asan/%) $(wildcard tests/csrc/*.h)
+	$(CC) $(C_FLAGS) $(ASAN) -o build/ctest/$* $< $(C_OBJECTS:%=build/ctest/asan/%) -lm -lpthread
 	./build/ctest/$*
-	@if grep -q pthread_create $<; then \
-	    set -x; $(CC) $(C_FLAGS) $(TSAN) -o build/ctest/$*.tsan $< $(wildcard csrc/*.c) -lm -lpthread && ./build/ctest/$*.tsan; \
-	fi
+	@if grep -q pthread_create $<; then $(MAKE) --no-print-directory build/ctest/$*.tsan; fi
 	@touch $@
 
+build/ctest/%.tsan: tests/csrc/test_%.c $(C_OBJECTS:%=build/ctest/tsan/%)
+	$(CC) $(C_FLAGS) $(TSAN) -o $@ $< $(C_OBJECTS:%=build/ctest/tsan/%) -lm -lpthread
+	./$@
+
 # The same programs for arm64 under emulation, where the cross compiler and qemu are installed
-ctest-arm64: $(wildcard tests/csrc/*.c csrc/*.c csrc/*.h) | $(LOGS)
-	@mkdir -p build/arm64
-	@if ! { command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64 && test -e /usr/aarch64-linux-gnu/include/stdio.h; } >/dev/null; then \
-	    echo "not run: needs the packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user" | tee $(LOGS)/ctest-arm64.log; \
-	else \
-	    for name in $(C_TESTS); do \
-	        aarch64-linux-gnu-gcc -static $(C_FLAGS) -o build/arm64/$$name tests/csrc/test_$$name.c csrc/*.c -lm -lpthread; \
-	        qemu-aarch64 build/arm64/$$name; \
-	    done; \
-	    echo "$(words $(C_TESTS)) C test programs passed on arm64" | tee $(LOGS)/ctest-arm64.log; \
-	fi
+ARM64_TOOLS := $(shell command -v aarch64-linux-gnu-gcc && command -v qemu-aarch64 && ls /usr/aarch64-linux-gnu/include/stdio.h)
+
+ifeq ($(words $(ARM64_TOOLS)),3)
+ctest-arm64: $(C_TESTS:%=build/arm64/%.ok) | $(LOGS)
+	@echo "$(words $(C_TESTS)) C test programs passed on arm64" | tee $(LOGS)/ctest-arm64.log
+else
+ctest-arm64: | $(LOGS)
+	@echo "not run: needs the packages gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user" | tee $(LOGS)/ctest-arm64.log
+endif
+
+build/arm64/%.o: csrc/%.c $(wildcard csrc/*.h)
+	@mkdir -p $(@D)
+	aarch64-linux-gnu-gcc $(C_FLAGS) -c -o $@ $<
+
+build/arm64/%.ok: tests/csrc/test_%.c $(C_OBJECTS:%=build/arm64/%) $(wildcard tests/csrc/*.h)
+	aarch64-linux-gnu-gcc -static $(C_FLAGS) -o build/arm64/$* $< $(C_OBJECTS:%=build/arm64/%) -lm -lpthread
+	qemu-aarch64 build/arm64/$*
+	@touch $@
 
 pytest: build .venv/.dev | $(LOGS)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" 2>&1 | tee $(LOGS)/pytest.log
@@ -130,14 +150,20 @@ accept: acceptance-0 acceptance-2
 # -- longer runs
 
 bench: build .venv/.dev
-	$(BIN)/python -m pytest -q benchmarks --benchmark-enable --benchmark-only -p no:xdist
+	$(BIN)/python -m pytest -q --benchmark-enable --benchmark-only -p no:xdist --timeout 900 $(BENCH_ROWS)
+	$(BIN)/python benchmarks/bench_promtext.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/idle_streams.py
+	$(BIN)/python benchmarks/scrape.py
 
 bench-quick: build .venv/.dev
 	$(BIN)/python benchmarks/overhead.py --quick
+	$(BIN)/python benchmarks/quality.py --seeds 1 --requests 2000
 
 soak: build .venv/.dev
 	$(BIN)/python -m pytest -q -m slow --timeout 900
+	@[ ! -d "$(ACCEPTANCE)" ] || { cd "$(ACCEPTANCE)" && PYTHONDONTWRITEBYTECODE=1 HEADRACE_CMD="$(BIN)/headrace serve" \
+	    $(BIN)/python -m pytest -q -p no:cacheprovider -n 4 --tb=short --run-slow -m slow; }
 
 fuzz: build .venv/.dev
 	@for program in tests/fuzz/fuzz_*.py; do \

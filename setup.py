@@ -63,7 +63,7 @@ def extensions() -> list[Extension]:
                 include_dirs=["csrc"],
                 libraries=["m"],
                 depends=C_HEADERS + C_SOURCES,
-                extra_compile_args=[*COMPILE, "-Wno-unused-function"],
+                extra_compile_args=[*COMPILE, "-Wno-unused-function", "-Wno-sign-compare"],
                 extra_link_args=LINK,
             )
         )

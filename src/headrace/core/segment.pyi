@@ -80,6 +80,8 @@ class Segment:
         self, slot: int, generation: int = ..., now_ns: int = ...
     ) -> tuple[int, int, int, int, int, int, int, int, int, int, float, float, float]:
         """What health judges a replica by, in the order that the source names."""
+    def has_new_failures(self) -> bool:
+        """True if some replica has more failures that count than at the last call."""
     def process(self, process: int) -> dict[str, Any]:
         """Gauges and counters of one process; `processes` is the archive."""
     def retire(self, process: int) -> None:
