@@ -58,7 +58,7 @@ static enum admit judge(const struct view *v, uint16_t slot, const struct admit_
         return ADMIT_TRIED;
     if (v->flags[slot] & ROW_TRICKLE && v->requests[slot] > 0)
         return ADMIT_TRICKLE;
-    if (v->requests[slot] > rules->overload_ratio * v->max_concurrency[slot])
+    if (v->requests[slot] > v->limit[slot])
         return ADMIT_OVERLOADED;
     if (v->max_queue[slot] > 0 && v->waiting[slot] > v->max_queue[slot])
         return ADMIT_QUEUE;
@@ -67,14 +67,29 @@ static enum admit judge(const struct view *v, uint16_t slot, const struct admit_
     return above_ramp(v, slot, s) ? ADMIT_SLOW_START : ADMIT_YES;
 }
 
-void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules,
-               struct admitted *out, uint8_t *why)
+/* No special replica and none tried: load alone decides, without a branch. */
+static void admit_plain(const struct view *v, const uint16_t *slots, int n, struct admitted *out)
+{
+    int count = 0, outside = 0;
+    for (int i = 0; i < n; i++) {
+        uint16_t slot = slots[i];
+        int is_out = v->kind[slot] != VIEW_PLAIN;
+        out->index[count] = (uint16_t)i;
+        out->slot[count] = slot;
+        outside += is_out;
+        count += !is_out & (v->requests[slot] <= v->limit[slot]);
+    }
+    out->count = out->by[ADMIT_YES] = count;
+    out->by[ADMIT_NOT_ELIGIBLE] = outside;
+    out->by[ADMIT_OVERLOADED] = n - outside - count;
+}
+
+static void admit_each(const struct view *v, const uint16_t *slots, int n,
+                       const struct admit_rules *rules, struct admitted *out, uint8_t *why)
 {
     struct fleet_sum s = sum_eligible(v, slots, n);
     uint16_t second[FLEET_SLOTS]; /* those that are taken only if nobody else is left */
     int seconds = 0;
-    memset(out->by, 0, sizeof out->by);
-    out->count = 0;
     for (int i = 0; i < n; i++) {
         enum admit a = judge(v, slots[i], rules, &s);
         out->by[a]++;
@@ -89,4 +104,17 @@ void admit_all(const struct view *v, const uint16_t *slots, int n, const struct 
         memcpy(out->index, second, (size_t)seconds * sizeof *second);
         out->count = seconds;
     }
+    for (int i = 0; i < out->count; i++)
+        out->slot[i] = slots[out->index[i]];
+}
+
+void admit_all(const struct view *v, const uint16_t *slots, int n, const struct admit_rules *rules,
+               struct admitted *out, uint8_t *why)
+{
+    memset(out->by, 0, sizeof out->by);
+    out->count = 0;
+    if (v->specials == 0 && rules->tried_count == 0 && !why)
+        admit_plain(v, slots, n, out);
+    else
+        admit_each(v, slots, n, rules, out, why);
 }

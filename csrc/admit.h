@@ -19,16 +19,17 @@ enum admit {
 extern const char *const admit_names[ADMITS];
 
 struct admit_rules {
-    double overload_ratio;
     const uint16_t *tried; /* slots */
     int tried_count;
 };
 
-/* What became of it: candidates by index in slots, and how often each answer was given. */
+/* What became of it: candidates by index in slots and by slot, and how often each answer was given.
+ */
 struct admitted {
     int count;
     int by[ADMITS];
     uint16_t index[FLEET_SLOTS];
+    uint16_t slot[FLEET_SLOTS];
 };
 
 /* why (one byte a slot) may be NULL. */

@@ -14,66 +14,76 @@ double cost_typical(const struct view *v, const uint16_t *slots, int n)
     return known ? exp(logs / known) : 1;
 }
 
-static inline double speed(const struct view *v, uint32_t slot, double typical)
+static double speed_of(const struct view *v, uint32_t slot, double typical)
 {
     double w = v->weight[slot];
     return cost_slowness(v, slot, typical) / (w > 0 ? w : 1);
 }
 
-static inline double pending_s(const struct view *v, const struct rates *r, uint32_t slot)
+void cost_speeds(const struct view *v, const uint16_t *slots, int n, double typical, double *speed)
 {
-    return v->pending_s[slot] + v->foreign_waiting[slot] * r->uncached_tokens * r->token_s;
+    for (int i = 0; i < n; i++)
+        speed[slots[i]] = speed_of(v, slots[i], typical);
 }
 
-static inline void parts(const struct view *v, const struct rates *r, uint32_t slot, double typical,
-                         const struct cost_request *q, double hit, struct cost_terms *t)
+static inline double pending_s(const struct view *v, const struct rates *r, uint32_t slot)
 {
-    double n = view_load(v, slot), s = speed(v, slot, typical), pace = learn_pace_s(r, n),
-           capacity = v->kv_capacity[slot];
-    double u = q->prompt_tokens - hit > 1 ? q->prompt_tokens - hit : 1;
-    double work = u * r->token_s;
-    t->step = s * COST_STEPS * pace;
-    t->pending = s * pending_s(v, r, slot);
-    t->prefill = s * work;
-    t->balance = s * COST_BALANCE * n * r->output_tokens * r->seq_s;
-    t->uncached = COST_UNCACHED * work;
-    t->kv = 0;
-    t->hit_tokens = hit;
-    t->uncached_tokens = u;
-    if (capacity > 0) {
-        double output = q->output_tokens * q->sequences;
-        double over =
-            (v->kv_tokens[slot] + u + COST_HIT_KV * hit + output / 2) / capacity - COST_KV_FROM;
-        if (over > 0)
-            t->kv = s * over * q->output_tokens * pace;
+    return v->pending_s[slot] + v->foreign_waiting[slot] * (r->uncached_tokens * r->token_s);
+}
+
+static inline double uncached(const struct cost_request *q, double hit)
+{
+    double u = q->prompt_tokens - hit;
+    return u > 1 ? u : 1;
+}
+
+/* The share of KV memory above COST_KV_FROM; below 0 where there is room or the capacity is
+ * unknown. */
+static inline double kv_over(const struct view *v, uint32_t slot, const struct cost_request *q,
+                             double u, double hit)
+{
+    double used = v->kv_tokens[slot] + u + COST_HIT_KV * hit + q->output_tokens * q->sequences / 2;
+    return used * v->kv_per_token[slot] - COST_KV_FROM;
+}
+
+double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot, double speed,
+                          double uncached_tokens)
+{
+    double pace = learn_pace_s(r, view_load(v, slot));
+    return speed * (COST_STEPS * pace + pending_s(v, r, slot) + uncached_tokens * r->token_s);
+}
+
+void cost_all(const struct view *v, const struct rates *r, const uint16_t *slots, int n,
+              const double *speed, const struct cost_request *q, const double *hit_tokens,
+              double *cost)
+{
+    const double balance = COST_BALANCE * r->output_tokens * r->seq_s;
+    for (int i = 0; i < n; i++) {
+        uint32_t slot = slots[i];
+        double hit = hit_tokens ? hit_tokens[i] : 0, u = uncached(q, hit),
+               load = view_load(v, slot);
+        double work = u * r->token_s, pace = learn_pace_s(r, load),
+               over = kv_over(v, slot, q, u, hit);
+        double own = COST_STEPS * pace + pending_s(v, r, slot) + work + balance * load;
+        double full = (over > 0 ? over : 0) * q->output_tokens * pace;
+        cost[i] = speed[slot] * (own + full) + COST_UNCACHED * work;
     }
 }
 
-static inline double sum(const struct cost_terms *t)
-{
-    return t->step + t->pending + t->prefill + t->balance + t->kv + t->uncached;
-}
-
-double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot,
-                          double typical, double uncached_tokens)
-{
-    double pace = learn_pace_s(r, view_load(v, slot));
-    return speed(v, slot, typical) *
-           (COST_STEPS * pace + pending_s(v, r, slot) + uncached_tokens * r->token_s);
-}
-
-double cost_of(const struct view *v, const struct rates *r, uint32_t slot, double typical,
-               const struct cost_request *q, double hit_tokens)
-{
-    struct cost_terms t;
-    parts(v, r, slot, typical, q, hit_tokens, &t);
-    return sum(&t);
-}
-
 void cost_explain(const struct view *v, const struct rates *r, uint32_t slot, double typical,
-                  const struct cost_request *q, double hit_tokens, struct cost_terms *out)
+                  const struct cost_request *q, double hit_tokens, struct cost_terms *t)
 {
-    parts(v, r, slot, typical, q, hit_tokens, out);
-    out->slowness = cost_slowness(v, slot, typical);
-    out->total = sum(out);
+    double u = uncached(q, hit_tokens), work = u * r->token_s, s = speed_of(v, slot, typical);
+    double load = view_load(v, slot), pace = learn_pace_s(r, load);
+    double over = kv_over(v, slot, q, u, hit_tokens);
+    t->step = s * COST_STEPS * pace;
+    t->pending = s * pending_s(v, r, slot);
+    t->prefill = s * work;
+    t->balance = s * COST_BALANCE * load * r->output_tokens * r->seq_s;
+    t->kv = s * (over > 0 ? over : 0) * q->output_tokens * pace;
+    t->uncached = COST_UNCACHED * work;
+    t->total = t->step + t->pending + t->prefill + t->balance + t->kv + t->uncached;
+    t->hit_tokens = hit_tokens;
+    t->uncached_tokens = u;
+    t->slowness = cost_slowness(v, slot, typical);
 }

@@ -72,13 +72,18 @@ static inline double cost_slowness(const struct view *v, uint32_t slot, double t
 /* Geometric mean of the known slownesses of some slots; 1 if none is known. */
 double cost_typical(const struct view *v, const uint16_t *slots, int n);
 
-/* Seconds to the first token without the uncached surcharge, balance and KV terms: s·(1.5·pace + (Q
- * + u)/µ). */
-double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot,
-                          double typical, double uncached_tokens);
+/* s / w of each of some slots, by slot: what all time on a replica is multiplied with. Changes with
+ * each renewal. */
+void cost_speeds(const struct view *v, const uint16_t *slots, int n, double typical, double *speed);
 
-double cost_of(const struct view *v, const struct rates *r, uint32_t slot, double typical,
-               const struct cost_request *q, double hit_tokens);
+/* Seconds to the first token without surcharge, balance and KV terms: s·(1.5·pace + (Q + u)/µ). */
+double cost_first_token_s(const struct view *v, const struct rates *r, uint32_t slot, double speed,
+                          double uncached_tokens);
+
+/* cost[i] of slots[i]; hit_tokens[i] likewise, or NULL where nothing is resident. */
+void cost_all(const struct view *v, const struct rates *r, const uint16_t *slots, int n,
+              const double *speed, const struct cost_request *q, const double *hit_tokens,
+              double *cost);
 
 void cost_explain(const struct view *v, const struct rates *r, uint32_t slot, double typical,
                   const struct cost_request *q, double hit_tokens, struct cost_terms *out);

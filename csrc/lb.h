@@ -41,7 +41,7 @@ enum lb_reason {
     LB_REASONS,
 };
 
-enum { LB_NEEDS_PREFIX = 1, LB_NEEDS_RING = 2 };
+enum { LB_NEEDS_PREFIX = 1, LB_NEEDS_RING = 2, LB_NEEDS_TURNS = 4 };
 
 /* What a policy may know of a request. */
 struct lb_request {
@@ -63,7 +63,7 @@ struct lb_pool {
     const uint16_t *slots;            /* by place */
     double *turns;                    /* by place; round_robin's */
     int count;
-    double typical; /* slowness: see cost.h */
+    const double *speed; /* s / w by slot, see cost.h */
     double load_factor;
     int gateways;
     struct rng *rng;

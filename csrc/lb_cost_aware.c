@@ -10,31 +10,26 @@
 
 static void score(const struct lb_pool *p, const struct lb_request *q, double *out)
 {
-    for (int i = 0; i < p->count; i++)
-        out[i] =
-            cost_of(p->view, p->rates, p->slots[i], p->typical, &q->cost, lb_hit_tokens(p, q, i));
+    double hit[FLEET_SLOTS];
+    if (p->match)
+        for (int i = 0; i < p->count; i++)
+            hit[i] = lb_hit_tokens(p, q, i);
+    cost_all(p->view, p->rates, p->slots, p->count, p->speed, &q->cost, p->match ? hit : NULL, out);
 }
 
-static double rounded(double cost)
-{
-    double units = cost * ROUND_PER_S;
-    return units < 9e15 ? (double)(int64_t)(units + 0.5) : units;
-}
-
+/* The least cost, and all that round to the same 0.1 ms, by chance. */
 static int least_cost(const struct lb_pool *p, const double *cost)
 {
-    double least = rounded(cost[0]);
-    int best = 0, equal = 1;
-    for (int i = 1; i < p->count; i++) {
-        double c = rounded(cost[i]);
-        if (c < least) {
-            least = c;
+    int best = 0, equal = 0;
+    double least = cost[0];
+    for (int i = 1; i < p->count; i++)
+        least = cost[i] < least ? cost[i] : least;
+    double above = (floor(least * ROUND_PER_S + 0.5) + 0.5) / ROUND_PER_S;
+    if (!(least < above)) /* beyond the resolution of a double nothing is near */
+        above = nextafter(least, INFINITY);
+    for (int i = 0; i < p->count; i++)
+        if (cost[i] < above && (equal++ == 0 || rng_below(p->rng, (uint32_t)equal) == 0))
             best = i;
-            equal = 1;
-        } else if (c == least && rng_below(p->rng, (uint32_t)++equal) == 0) {
-            best = i;
-        }
-    }
     return best;
 }
 

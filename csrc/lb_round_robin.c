@@ -33,4 +33,4 @@ static struct lb_choice pick(const struct lb_pool *p, const struct lb_request *q
     return (struct lb_choice){best, LB_TURN};
 }
 
-const struct lb_ops lb_round_robin = {"round_robin", 0, score, pick};
+const struct lb_ops lb_round_robin = {"round_robin", LB_NEEDS_TURNS, score, pick};

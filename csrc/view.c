@@ -21,6 +21,12 @@ void view_init(struct view *v, int32_t process)
         v->prefix_blocks[i] = PREFIX_DEFAULT_CAPACITY;
 }
 
+void view_set_ratio(struct view *v, double overload_ratio)
+{
+    v->overload_ratio = overload_ratio;
+    memset(v->generation, 0, sizeof v->generation); /* all rows are read again */
+}
+
 void view_use(struct view *v, const uint16_t *slots, uint32_t count)
 {
     memcpy(v->slots, slots, count * sizeof *slots);
@@ -35,6 +41,22 @@ uint64_t view_period_ns(const struct view *v, const struct fleet *f)
 }
 
 static double sane(double x, double otherwise) { return isfinite(x) && x >= 0 ? x : otherwise; }
+
+static enum view_kind kind_of(const struct row *r, double weight)
+{
+    if (!(r->flags & ROW_ELIGIBLE))
+        return VIEW_OUT;
+    int queued = r->max_queue > 0 && r->waiting > r->max_queue;
+    return r->flags & ROW_TRICKLE || r->ramp < 1 || queued || weight <= 0 ? VIEW_SPECIAL
+                                                                          : VIEW_PLAIN;
+}
+
+/* Taken while requests <= limit: at overload_ratio × max_concurrency it still is, above not. */
+static int32_t limit_of(int32_t max_concurrency, double ratio)
+{
+    double most = floor(ratio * max_concurrency);
+    return most < INT32_MAX ? (int32_t)most : INT32_MAX;
+}
 
 static void renew_row(struct view *v, struct fleet *f, uint32_t slot)
 {
@@ -59,7 +81,10 @@ static void renew_row(struct view *v, struct fleet *f, uint32_t slot)
     v->foreign_seqs[slot] = sane(r.foreign_seqs, 0);
     v->foreign_waiting[slot] = sane(r.foreign_waiting, 0);
     v->kv_capacity[slot] = r.kv_capacity_tokens > 0 ? (double)r.kv_capacity_tokens : 0;
+    v->kv_per_token[slot] = v->kv_capacity[slot] > 0 ? 1 / v->kv_capacity[slot] : 0;
     v->prefix_blocks[slot] = prefix_capacity(r.kv_capacity_tokens);
+    v->kind[slot] = (uint8_t)kind_of(&r, weight);
+    v->limit[slot] = limit_of(v->max_concurrency[slot], v->overload_ratio);
 }
 
 static void renew_sums(struct view *v, struct fleet *f, uint32_t slot, uint64_t now_ns)
@@ -116,8 +141,10 @@ static void renew_rates(struct view *v, struct fleet *f, uint64_t now_ns)
 
 void view_renew(struct view *v, struct fleet *f, uint64_t now_ns)
 {
+    v->specials = 0;
     for (uint32_t i = 0; i < v->count; i++) {
         renew_row(v, f, v->slots[i]);
+        v->specials += v->kind[v->slots[i]] == VIEW_SPECIAL;
         renew_sums(v, f, v->slots[i], now_ns);
         renew_slowness(v, f, v->slots[i], now_ns);
     }

@@ -8,6 +8,13 @@
 
 #include "fleet.h"
 
+/* What admission has to look at: most replicas most of the time are plain. */
+enum view_kind {
+    VIEW_PLAIN,   /* eligible, its load alone decides */
+    VIEW_OUT,     /* not eligible */
+    VIEW_SPECIAL, /* half-open, in slow start, with a long queue, or without weight */
+};
+
 struct view {
     int32_t process; /* whose own cells these are; -1: a reader without any */
     uint32_t count;
@@ -25,7 +32,12 @@ struct view {
     double weight[FLEET_SLOTS];     /* finite, >= 0 */
     double ramp[FLEET_SLOTS];       /* 0 … 1 */
     double foreign_seqs[FLEET_SLOTS], foreign_waiting[FLEET_SLOTS];
-    double kv_capacity[FLEET_SLOTS]; /* tokens; 0: unknown */
+    double kv_capacity[FLEET_SLOTS];  /* tokens; 0: unknown */
+    double kv_per_token[FLEET_SLOTS]; /* 1 / kv_capacity, 0 likewise */
+    uint8_t kind[FLEET_SLOTS];        /* enum view_kind */
+    int32_t specials;                 /* slots of that kind */
+    double overload_ratio;
+    int32_t limit[FLEET_SLOTS]; /* requests in flight up to which it takes more */
     uint32_t prefix_blocks[FLEET_SLOTS];
     /* sums over the processes */
     int32_t requests[FLEET_SLOTS], seqs[FLEET_SLOTS], decoding[FLEET_SLOTS];
@@ -43,6 +55,9 @@ struct view {
 };
 
 void view_init(struct view *v, int32_t process);
+
+/* admission.overload_ratio; takes effect with the next renewal. */
+void view_set_ratio(struct view *v, double overload_ratio);
 
 /* Which slots to keep up to date; the rest of a slot's state survives. */
 void view_use(struct view *v, const uint16_t *slots, uint32_t count);

@@ -17,7 +17,7 @@ static struct prefix_match match;
 static struct chash_point points[MOST * CHASH_POINTS], scratch[MOST * CHASH_POINTS];
 static uint64_t ids[MOST];
 static uint16_t slots[MOST];
-static double turns[MOST], score[MOST];
+static double turns[MOST], score[MOST], speed[MOST];
 static struct chash ring;
 static struct rng chance;
 static struct lb_request request;
@@ -38,12 +38,15 @@ static struct lb_pool pool_of(int n)
         ids[i] = hash_mix((uint64_t)i, 99);
         v->weight[i] = v->ramp[i] = 1;
         v->max_concurrency[i] = 100;
+        v->limit[i] = 50;
+        speed[i] = 1;
         v->flags[i] = ROW_USED | ROW_ELIGIBLE;
         chash_fill(points + ring.count, CHASH_POINTS, ids[i], (uint32_t)i);
         ring.count += CHASH_POINTS;
     }
     chash_sort(points, ring.count, scratch);
-    return (struct lb_pool){v, &rates, &match, &ring, ids, slots, turns, n, 1, 1.25, 1, &chance};
+    return (struct lb_pool){v,     &rates, &match, &ring, ids, slots,
+                            turns, n,      speed,  1.25,  1,   &chance};
 }
 
 static int pick(enum lb_policy policy, const struct lb_pool *p)
@@ -114,6 +117,7 @@ static void cost_is_what_the_formula_says(void)
     v->pending_s[1] = 0.5;
     v->kv_tokens[1] = 9500;
     v->kv_capacity[1] = 10000;
+    v->kv_per_token[1] = 1e-4;
     v->slow[1] = 2;
     v->slow_known[1] = 1;
     v->weight[1] = 0.5;
@@ -124,7 +128,11 @@ static void cost_is_what_the_formula_says(void)
     double full = ((9500 + u + 0.3 * 400 + 100) / 10000 - 0.9) * 200 * pace;
     double want = 2 / 0.5 * (own + full) + 3 * u / 10000;
     CHECK(fabs(t.total - want) < 1e-9 && t.slowness == 2);
-    CHECK(fabs(cost_of(p.view, p.rates, 1, 1, &request.cost, 400) - want) < 1e-12);
+    uint16_t slot = 1;
+    double hit = 400, got;
+    cost_speeds(p.view, slots, 2, 1, speed);
+    cost_all(p.view, p.rates, &slot, 1, speed, &request.cost, &hit, &got);
+    CHECK(fabs(got - want) < 1e-9);
 }
 
 static void hits_fade_with_age(void)
@@ -209,7 +217,7 @@ static void admission_says_why(void)
     struct admitted out;
     uint8_t why[8];
     uint16_t tried = 7;
-    struct admit_rules rules = {0.5, &tried, 1};
+    struct admit_rules rules = {&tried, 1};
     struct lb_pool p = pool_of(8);
     v->flags[0] = ROW_USED;
     v->flags[1] |= ROW_TRICKLE;

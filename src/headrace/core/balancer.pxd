@@ -91,6 +91,8 @@ cdef struct served:
     double *turns
     chash ring
     uint64_t ring_version
+    double *speed  # slowness / weight, by slot
+    uint64_t speed_version
 
 
 cdef class Balancer:
@@ -110,8 +112,7 @@ cdef class Balancer:
     cdef prefix_table table
     cdef prefix_match *match
     cdef admitted *room
-    cdef uint16_t *slots  # scratch, by place of the pool
-    cdef double *turns
+    cdef double *turns  # scratch, by place of the pool
     cdef double *score
     cdef uint8_t *why
     cdef void **oldest  # decoding streams, by slot
@@ -120,6 +121,7 @@ cdef class Balancer:
     cdef rng chance
     cdef bint moved  # the set of slots in use has changed
     cdef uint64_t learned_ns
+    cdef uint64_t renewals
     cdef double overload_ratio, load_factor, budget_ratio, min_per_s, backoff_s, jitter
     cdef int max_retries, gateways
     cdef int64_t max_concurrent_requests
@@ -138,7 +140,7 @@ cdef class Balancer:
 
     cdef void _renew(self, uint64_t now_ns)
     cdef void _use_slots(self)
-    cdef int _admit(self, served *m, RouteRequest request) noexcept
+    cdef int _admit(self, served *m, RouteRequest request, uint8_t *why) noexcept
     cdef int _verdict(self) noexcept
     cdef int _pool(self, served *m, RouteRequest request, lb_request *q, lb_pool *pool) except -1
     cdef int _build_ring(self, served *m) except -1

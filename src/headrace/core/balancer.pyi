@@ -110,6 +110,8 @@ class Balancer:
         """Requests that entered (negative: left), for admission.max_concurrent_requests."""
     def budget(self, now_ns: int) -> float:
         """Retries that the budget allows now."""
+    def choose(self, request: RouteRequest, now_ns: int, times: int = ...) -> int | None:
+        """The slot that would be chosen, `times` over without taking it; None: nobody."""
     def learned(self, group: int) -> dict[str, Any]:
         """What is learned of a group of models."""
     def explain(self, request: RouteRequest, now_ns: int) -> dict[str, Any]:

@@ -248,7 +248,6 @@ cdef class Balancer:
         self.ids = <uint64_t *>zeros(FLEET_SLOTS, sizeof(uint64_t))
         self.match = <prefix_match *>zeros(1, sizeof(prefix_match))
         self.room = <admitted *>zeros(1, sizeof(admitted))
-        self.slots = <uint16_t *>zeros(FLEET_SLOTS, sizeof(uint16_t))
         self.turns = <double *>zeros(FLEET_SLOTS, sizeof(double))
         self.score = <double *>zeros(FLEET_SLOTS, sizeof(double))
         self.why = <uint8_t *>zeros(FLEET_SLOTS, 1)
@@ -272,7 +271,7 @@ cdef class Balancer:
                 free_served(self.models[i])
         for p in (<size_t>self.seen, <size_t>self.groups, <size_t>self.typical, <size_t>self.models,
                   <size_t>self.ids,
-                  <size_t>self.match, <size_t>self.room, <size_t>self.slots, <size_t>self.turns,
+                  <size_t>self.match, <size_t>self.room, <size_t>self.turns,
                   <size_t>self.score,
                   <size_t>self.why, <size_t>self.oldest, <size_t>self.newest,
                   <size_t>self.plain.entries):
@@ -291,6 +290,8 @@ cdef class Balancer:
         self.load_factor = settings["load_factor"]
         self.gateways = settings["gateways"]
         self.overload_ratio = settings["overload_ratio"]
+        view_set_ratio(self.seen, self.overload_ratio)
+        self.moved = True
         self.max_concurrent_requests = settings["max_concurrent_requests"]
         self.max_retries = settings["max_retries"]
         self.budget_ratio = settings["budget_ratio"]
@@ -368,9 +369,11 @@ cdef class Balancer:
             self._use_slots()
         if changed or view_is_due(self.seen, self.base, now_ns):
             view_renew(self.seen, self.base, now_ns)
+            self.renewals += 1
         if not changed and now_ns - self.learned_ns < LEARN_PERIOD_NS:
             return
         self.learned_ns = now_ns
+        self.renewals += 1
         memset(done, 0, sizeof(done))
         for i in range(FLEET_MODELS):
             m = self.models[i]
@@ -402,17 +405,12 @@ cdef class Balancer:
 
     # ---- filter, score, pick
 
-    cdef int _admit(self, served *m, RouteRequest request) noexcept:
-        """Candidates of a model as pool places in self.slots; their number."""
+    cdef int _admit(self, served *m, RouteRequest request, uint8_t *why) noexcept:
+        """Candidates of a model by place in self.room; their number."""
         cdef admit_rules rules
-        cdef int i
-        rules.overload_ratio = self.overload_ratio
         rules.tried = request.excluded
         rules.tried_count = request.excluded_count
-        admit_all(self.seen, m.slots, m.count, &rules, self.room, self.why)
-        for i in range(self.room.count):
-            self.slots[i] = m.slots[self.room.index[i]]
-            self.turns[i] = m.turns[self.room.index[i]]
+        admit_all(self.seen, m.slots, m.count, &rules, self.room, why)
         return self.room.count
 
     cdef int _verdict(self) noexcept:
@@ -450,6 +448,7 @@ cdef class Balancer:
 
     cdef int _pool(self, served *m, RouteRequest request, lb_request *q, lb_pool *pool) except -1:
         cdef rates *r = &self.groups[m.group]
+        cdef int i
         if request.estimated:
             request.prompt_tokens = learn_prompt_tokens(r, request.features)
         q.cost.prompt_tokens = 1
@@ -464,15 +463,21 @@ cdef class Balancer:
         q.has_session, q.session = request.has_session, request.session
         pool.view, pool.rates = self.seen, r
         pool.match, pool.ring = NULL, NULL
-        pool.ids, pool.slots, pool.turns = self.ids, self.slots, self.turns
+        pool.ids, pool.slots, pool.turns = self.ids, self.room.slot, self.turns
         pool.count = self.room.count
-        pool.typical = self.typical[m.group]
+        if m.speed_version != self.renewals:
+            m.speed_version = self.renewals
+            cost_speeds(self.seen, m.slots, m.count, self.typical[m.group], m.speed)
+        pool.speed = m.speed
         pool.load_factor, pool.gateways = self.load_factor, self.gateways
         pool.rng = &self.chance
-        if self.ops.needs & LB_NEEDS_PREFIX:
-            prefix_lookup(&self.table, request.prefix, request.prefix_count, self.slots, pool.count,
+        if self.ops.needs & LB_NEEDS_PREFIX and request.prefix_count:
+            prefix_lookup(&self.table, request.prefix, request.prefix_count, self.room.slot, pool.count,
                           self.seen.prefix_blocks, self.match)
             pool.match = self.match
+        if self.ops.needs & LB_NEEDS_TURNS:
+            for i in range(pool.count):
+                self.turns[i] = m.turns[self.room.index[i]]
         if self.ops.needs & LB_NEEDS_RING:
             self._build_ring(m)
             pool.ring = &m.ring
@@ -491,15 +496,16 @@ cdef class Balancer:
             return NO_REPLICA
         self._renew(now_ns)
         self.tick(now_ns)
-        if self._admit(m, request) == 0:
+        if self._admit(m, request, NULL) == 0:
             return self._verdict()
         if again and budget_withdraw(&self.base.shared_budget, self.min_per_s, now_ns) != 0:
             return RETRY_DENIED
         self._pool(m, request, &q, &pool)
         choice = lb_pick(self.ops, &pool, &q, self.score)
-        for i in range(pool.count):
-            m.turns[self.room.index[i]] = self.turns[i]
-        slot = self.slots[choice.place]
+        if self.ops.needs & LB_NEEDS_TURNS:
+            for i in range(pool.count):
+                m.turns[self.room.index[i]] = self.turns[i]
+        slot = self.room.slot[choice.place]
         lease.matched_tokens = 0
         if pool.match:
             hit = cost_hit_tokens(q.cost.prompt_tokens, q.block_tokens, self.match.blocks[slot],
@@ -533,7 +539,7 @@ cdef class Balancer:
         memcpy(lease.features, request.features, sizeof(lease.features))
         lease.alone = queued < 1 and v.seqs[slot] == v.decoding[slot]
         lease.queued_tokens = queued + uncached
-        lease.expected_s = cost_first_token_s(v, r, slot, self.typical[m.group], uncached)
+        lease.expected_s = cost_first_token_s(v, r, slot, m.speed[slot], uncached)
         lease.taken.slot, lease.taken.pair = slot, lease.pair
         lease.taken.sequences, lease.taken.generation = lease.sequences, lease.generation
         lease.taken.uncached_tokens = uncached
@@ -587,7 +593,7 @@ cdef class Balancer:
         if m == NULL or m.count == 0:
             return NO_REPLICA
         self._renew(now_ns)
-        return ROUTED if self._admit(m, request) else self._verdict()
+        return ROUTED if self._admit(m, request, NULL) else self._verdict()
 
     cdef double retry_after_s(self, int model, uint64_t now_ns):
         """When as many requests will have ended as there are too many on the replica nearest to its
@@ -651,6 +657,22 @@ cdef class Balancer:
         """Retries that the budget allows now."""
         return budget_balance(&self.base.shared_budget, self.min_per_s, now_ns)
 
+    def choose(self, RouteRequest request not None, uint64_t now_ns, int times=1):
+        """The slot that would be chosen, `times` over without taking it: what a decision costs can be measured so."""
+        cdef served *m = self.models[request.model] if 0 <= request.model < FLEET_MODELS else NULL
+        cdef lb_request q
+        cdef lb_pool pool
+        cdef int i, place = 0
+        if m == NULL or m.count == 0:
+            return None
+        self._renew(now_ns)
+        for i in range(times):
+            if self._admit(m, request, NULL) == 0:
+                return None
+            self._pool(m, request, &q, &pool)
+            place = lb_pick(self.ops, &pool, &q, self.score).place
+        return self.room.slot[place]
+
     def learned(self, int group):
         """What is learned of a group of models."""
         cdef rates *r = &self.groups[group]
@@ -678,14 +700,14 @@ cdef class Balancer:
             return {**found, "estimate": {"prompt_tokens": request.prompt_tokens,
                                           "output_tokens": 0.0}, "learned": {}}
         self._renew(now_ns)
-        self._admit(m, request)
+        self._admit(m, request, self.why)
         whys = [self.why[i] for i in range(m.count)]
         if self.room.count:
             self._pool(m, request, &q, &pool)
             pool.rng = &chance
             choice = lb_pick(self.ops, &pool, &q, self.score)
-            scores = {self.slots[i]: self.score[i] for i in range(pool.count)}
-            found["slot"] = self.slots[choice.place]
+            scores = {self.room.slot[i]: self.score[i] for i in range(pool.count)}
+            found["slot"] = self.room.slot[choice.place]
             found["reason"] = REASONS[choice.reason]
         else:
             scores = {}
@@ -729,6 +751,7 @@ cdef served *new_served(int group, int count) except NULL:
     m.slots = <uint16_t *>zeros(count + 1, sizeof(uint16_t))
     m.pairs = <uint16_t *>zeros(count + 1, sizeof(uint16_t))
     m.turns = <double *>zeros(count + 1, sizeof(double))
+    m.speed = <double *>zeros(FLEET_SLOTS, sizeof(double))
     return m
 
 
@@ -738,5 +761,6 @@ cdef void free_served(served *m) noexcept:
     free(m.slots)
     free(m.pairs)
     free(m.turns)
+    free(m.speed)
     free(m.ring.points)
     free(m)

@@ -33,6 +33,7 @@ cdef extern from "view.h" nogil:
         double foreign_seqs[1024]
         double foreign_waiting[1024]
         double kv_capacity[1024]
+        int32_t limit[1024]
         uint32_t prefix_blocks[1024]
         int32_t requests[1024]
         int32_t seqs[1024]
@@ -45,6 +46,7 @@ cdef extern from "view.h" nogil:
         uint64_t disturbed_ns[1024]
         double done_per_s[1024]
     void view_init(view *v, int32_t process)
+    void view_set_ratio(view *v, double overload_ratio)
     void view_use(view *v, const uint16_t *slots, uint32_t count)
     bint view_is_due(const view *v, const fleet *f, uint64_t now_ns)
     void view_renew(view *v, fleet *f, uint64_t now_ns)
@@ -129,13 +131,13 @@ cdef extern from "admit.h" nogil:
         ADMITS
     const char *const *admit_names
     struct admit_rules:
-        double overload_ratio
         const uint16_t *tried
         int tried_count
     struct admitted:
         int count
         int by[8]
         uint16_t index[1024]
+        uint16_t slot[1024]
     void admit_all(const view *v, const uint16_t *slots, int n, const admit_rules *rules,
                    admitted *out, uint8_t *why)
 
@@ -185,7 +187,8 @@ cdef extern from "cost.h" nogil:
     double cost_typical(const view *v, const uint16_t *slots, int n)
     double cost_block_tokens(double prompt_tokens, int blocks)
     double cost_hit_tokens(double prompt_tokens, double block_tokens, uint16_t blocks, float age)
-    double cost_first_token_s(const view *v, const rates *r, uint32_t slot, double typical,
+    void cost_speeds(const view *v, const uint16_t *slots, int n, double typical, double *speed)
+    double cost_first_token_s(const view *v, const rates *r, uint32_t slot, double speed,
                               double uncached_tokens)
     void cost_explain(const view *v, const rates *r, uint32_t slot, double typical,
                       const cost_request *q, double hit_tokens, cost_terms *out)
@@ -197,6 +200,7 @@ cdef extern from "lb.h" nogil:
         LB_RETRY
         LB_NEEDS_PREFIX
         LB_NEEDS_RING
+        LB_NEEDS_TURNS
     struct lb_request:
         cost_request cost
         const uint64_t *prefix
@@ -213,7 +217,8 @@ cdef extern from "lb.h" nogil:
         const uint16_t *slots
         double *turns
         int count
-        double typical, load_factor
+        const double *speed
+        double load_factor
         int gateways
         rng *rng
     struct lb_choice:
