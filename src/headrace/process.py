@@ -1,7 +1,7 @@
 """One data-plane process: attaches the segment, follows what control publishes, listens, drains.
 
-`python -m headrace.process --segment-fd N --listen-fd M --index I` is started by the supervisor;
-with `--processes 0` the same DataPlane runs in the control plane's loop.
+`python -m headrace.process --segment-fd N --listen-fds M ... --index I` is started by the
+supervisor; with `--processes 0` the same DataPlane runs in the control plane's loop.
 """
 
 from __future__ import annotations
@@ -68,14 +68,23 @@ class DataPlane:
         await self._listen()
         self._tick()
 
+    def leave(self) -> None:
+        """A successor accepts: close our copies of the listeners, end connections gently."""
+        self._close_listeners()
+        assert self.plane is not None
+        self.plane.leave()
+
     def stop_accepting(self) -> None:
         """Close the listeners; idle clients go, the others close after their answer."""
+        self._close_listeners()
+        assert self.plane is not None
+        self.plane.stop()
+
+    def _close_listeners(self) -> None:
         self._stopped = True
         self._set_accepting(False)
         for listener in self.sockets:
             listener.close()
-        assert self.plane is not None
-        self.plane.stop()
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until no request is left, at most so long; then cut the rest."""
@@ -124,7 +133,8 @@ class DataPlane:
         if wanted:
             self._changing = asyncio.ensure_future(self._listen())
             return
-        log.warning("no room for further connections: accepting pauses")
+        if not self._stopped:
+            log.warning("no room for further connections: accepting pauses")
         for server in self.servers:
             server.close()
         self.servers = []
@@ -139,7 +149,7 @@ def _die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def _serve(segment: Segment, index: int, listener: socket.socket) -> None:
+async def _serve(segment: Segment, index: int, listeners: Sequence[socket.socket]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -149,8 +159,9 @@ async def _serve(segment: Segment, index: int, listener: socket.socket) -> None:
         stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, terminate)
-    data_plane = DataPlane(segment, index, [listener])
+    data_plane = DataPlane(segment, index, listeners)
     await data_plane.start()
+    loop.add_signal_handler(signal.SIGUSR1, data_plane.leave)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -164,7 +175,7 @@ def main() -> int:
     """Entry of a data-plane process; returns the exit code."""
     parser = argparse.ArgumentParser(prog="headrace.process")
     parser.add_argument("--segment-fd", type=int, required=True)
-    parser.add_argument("--listen-fd", type=int, required=True)
+    parser.add_argument("--listen-fds", type=int, nargs="+", required=True)
     parser.add_argument("--index", type=int, required=True)
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -176,9 +187,10 @@ def main() -> int:
     handler.setFormatter(formatter(False))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     segment = Segment.attach(args.segment_fd)
-    listener = socket.socket(fileno=args.listen_fd)
-    listener.setblocking(False)
-    uvloop.run(_serve(segment, args.index, listener))
+    listeners = [socket.socket(fileno=fd) for fd in args.listen_fds]
+    for listener in listeners:
+        listener.setblocking(False)
+    uvloop.run(_serve(segment, args.index, listeners))
     return 0
 
 

@@ -14,7 +14,13 @@ EXAMPLE = "headrace serve --replicas http://gpu1:8000 http://gpu2:8000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `serve`, derived from the configuration tree."""
+    """The flags of `serve`: the configuration tree, and how to begin."""
+    parser.add_argument(
+        "--take-over",
+        dest="take_over",
+        action="store_true",
+        help="upgrade in place: take the sockets of the gateway that runs here, which then drains",
+    )
     configuration.add_arguments(parser)
 
 

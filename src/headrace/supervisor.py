@@ -19,6 +19,7 @@ import sys
 import time
 
 from headrace import config as configuration
+from headrace import handover
 from headrace.config import Config
 from headrace.control.loop import Control
 from headrace.core.segment import Segment
@@ -29,6 +30,7 @@ log = logging.getLogger("headrace.supervisor")
 BACKLOG = 2048
 RESTART_FIRST_S = 0.05
 RESTART_MAX_S = 5.0
+PROVE_TIMEOUT_S = 15.0  # for the first replica of a gateway that takes over
 HEALTHY_AFTER_S = 10.0  # a process that lived this long starts again with the first pause
 
 
@@ -40,19 +42,20 @@ def raise_descriptor_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def open_listeners(host: str, port: int, count: int) -> list[socket.socket]:
+def open_listeners(host: str, port: int, count: int, *, joins: bool = False) -> list[socket.socket]:
     """`count` listening SO_REUSEPORT sockets on one address; ConfigError when it cannot be had.
 
     A bind without SO_REUSEPORT comes first: with it, a second gateway would silently share the
-    port of the first.
+    port of the first. `joins`: that is what is wanted.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        with socket.socket(family, kind, proto) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        if not joins:
+            with socket.socket(family, kind, proto) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
         listeners = []
         for _ in range(count):
             listener = socket.socket(family, kind, proto)
@@ -70,12 +73,26 @@ def open_listeners(host: str, port: int, count: int) -> list[socket.socket]:
         raise ConfigError(f"server.port: cannot listen on {host}:{port}: {reason}") from error
 
 
+def share_out(
+    server: configuration.Server, inherited: list[socket.socket], count: int
+) -> list[list[socket.socket]]:
+    """The listeners of each of `count` processes: every inherited one, and more where they lack.
+
+    None may be left out, even if there are fewer processes than before: what waits in the backlog
+    of a listener that nobody serves is lost.
+    """
+    handover.check_address(inherited, server.host, server.port, "server.port")
+    lacking = count - len(inherited)
+    listeners = inherited + open_listeners(server.host, server.port, lacking, joins=bool(inherited))
+    return [listeners[index::count] for index in range(count)]
+
+
 class Child:
     """One data-plane process and its restarts."""
 
-    def __init__(self, index: int, listener: socket.socket, segment: Segment) -> None:
+    def __init__(self, index: int, listeners: list[socket.socket], segment: Segment) -> None:
         self.index = index
-        self.listener = listener
+        self.listeners = listeners
         self.segment = segment
         self.process: asyncio.subprocess.Process | None = None
         self.stopping = False
@@ -97,24 +114,24 @@ class Child:
             pause = min(pause * 2, RESTART_MAX_S)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        descriptors = (self.segment.fd, self.listener.fileno())
+        listeners = [listener.fileno() for listener in self.listeners]
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "headrace.process",
             "--segment-fd",
-            str(descriptors[0]),
-            "--listen-fd",
-            str(descriptors[1]),
+            str(self.segment.fd),
+            "--listen-fds",
+            *map(str, listeners),
             "--index",
             str(self.index),
-            pass_fds=descriptors,
+            pass_fds=(self.segment.fd, *listeners),
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=False,
         )
 
     def signal(self, signum: int) -> None:
-        """Send a signal if the process lives."""
+        """Send a signal if the process lives; it is not started again."""
         self.stopping = True
         if self.process is not None and self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -130,34 +147,87 @@ class Supervisor:
         self.count = configuration.process_count(config.server)
         self.terminations = 0
         self.stop = asyncio.Event()
+        self.is_taken_over = False
         self.children: list[Child] = []
 
     async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT, then drain."""
+        """Serve until SIGTERM, SIGINT or a successor, then drain."""
         server = self.config.server
         limit = raise_descriptor_limit()
-        listeners = open_listeners(server.host, server.port, max(self.count, 1))
+        elder = self._elder()
+        shares = share_out(server, elder.data if elder else [], max(self.count, 1))
+        listeners = [listener for share in shares for listener in share]
         segment = Segment.create(max(self.count, 1), self.config.routing.prefix_table_bytes)
         control = Control(self.config, segment, self.args)
-        await control.start()
-        plane = await self._start_planes(segment, listeners)
+        await control.start(elder.admin if elder else ())
         self._handle_signals(segment, control)
+        if elder is not None:
+            await self._wait_serving(segment, control, elder.hello.serving)
+        plane = await self._start_planes(segment, shares)
         await self._wait_ready(segment)
+        if elder is not None:
+            elder.take()
+        offer = self._offer(segment, control, listeners)
         log.info("open files: limit %d", limit)
         self._announce()
         await self.stop.wait()
+        offer.close(is_taken=self.is_taken_over)
         await self._drain(segment, control, listeners, plane)
         await control.close()
         return 0
 
-    async def _start_planes(self, segment: Segment, listeners: list[socket.socket]) -> object:
+    def _elder(self) -> handover.Inheritance | None:
+        """The gateway to take over from, if that is wanted and one runs."""
+        if not getattr(self.args, "take_over", False):
+            return None
+        server = self.config.server
+        path = handover.path_of(server)
+        elder = handover.request(path)
+        if elder is None:
+            log.warning("--take-over: no gateway at %s; starting as usual", path)
+            return None
+        handover.check_address(elder.admin, server.admin_host, server.admin_port, "admin_port")
+        return elder
+
+    async def _wait_serving(self, segment: Segment, control: Control, needed: int) -> None:
+        """Until replicas are proven: a successor that knew of none would refuse what it takes."""
+        deadline = time.monotonic() + PROVE_TIMEOUT_S
+        while not self.stop.is_set() and time.monotonic() < deadline:
+            states = [member.state for member in control.registry.members.values()]
+            if (segment.serving or not needed) and "warming" not in states:
+                return
+            await asyncio.sleep(0.02)
+        if needed and not segment.serving:
+            raise ConfigError(
+                f"--take-over: no replica has answered for {PROVE_TIMEOUT_S:g} s, but the running"
+                f" gateway has {needed}; it goes on"
+            )
+
+    def _offer(
+        self, segment: Segment, control: Control, listeners: list[socket.socket]
+    ) -> handover.Offer:
+        """Let a successor take the listeners."""
+
+        def taken() -> None:
+            self.is_taken_over = True
+            self.stop.set()
+
+        def given() -> tuple[list[socket.socket], list[socket.socket], int]:
+            return listeners, control.admin_listeners, segment.serving
+
+        offer = handover.Offer(handover.path_of(self.config.server), given, taken)
+        if self.config.server.admin_port or self.config.server.take_over_path:
+            offer.open()
+        return offer
+
+    async def _start_planes(self, segment: Segment, shares: list[list[socket.socket]]) -> object:
         if self.count == 0:
             from headrace.process import DataPlane
 
-            plane = DataPlane(segment, 0, listeners)
+            plane = DataPlane(segment, 0, shares[0])
             await plane.start()
             return plane
-        self.children = [Child(i, sock, segment) for i, sock in enumerate(listeners)]
+        self.children = [Child(i, share, segment) for i, share in enumerate(shares)]
         self.tasks = [asyncio.create_task(child.keep_alive()) for child in self.children]
         return None
 
@@ -208,8 +278,14 @@ class Supervisor:
         listeners: list[socket.socket],
         plane: object,
     ) -> None:
-        """Accept for the settle time, then close the listeners and wait for the streams."""
+        """Accept for the settle time, then close the listeners and wait for the streams.
+
+        After a hand-over the successor accepts; what settles is connections that are still open.
+        """
         server = control.config.server
+        if self.is_taken_over:
+            log.info("a successor has taken over; draining")
+            await self._leave(control, listeners, plane)
         await asyncio.sleep(server.drain_settle_s)
         for child in self.children:
             child.signal(signal.SIGTERM)
@@ -224,3 +300,12 @@ class Supervisor:
             for child in self.children:
                 child.signal(signal.SIGKILL)
             await asyncio.wait(self.tasks, timeout=5.0)
+
+    async def _leave(self, control: Control, listeners: list[socket.socket], plane: object) -> None:
+        for child in self.children:
+            child.signal(signal.SIGUSR1)
+        for listener in listeners:
+            listener.close()
+        if plane is not None:
+            plane.leave()  # type: ignore[attr-defined]
+        control.spawn(control.leave())

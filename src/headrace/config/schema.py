@@ -155,6 +155,13 @@ class Server(Section, frozen=True, kw_only=True):
             ge=0,
         ),
     ] = 300.0
+    take_over_path: A[
+        str | None,
+        setting(
+            "Unix socket at which `serve --take-over` finds the running gateway; "
+            "without it one in a directory of this user, named after the admin port."
+        ),
+    ] = None
     tls_cert: A[
         str | None, setting("Certificate file of the data port.", flag="--tls-cert-path")
     ] = None

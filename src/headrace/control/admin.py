@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.admin")
 
+BACKLOG = 128
 MAX_BODY_BYTES = 16 << 20
 CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 OPEN_PATHS = frozenset({"/health"})  # says no more than that control lives
@@ -27,8 +29,35 @@ OPEN_PATHS = frozenset({"/health"})  # says no more than that control lives
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def start(control: Control) -> web.AppRunner:
-    """Open the admin port; raises ConfigError when it cannot be had."""
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets of the admin port, one for each address of the host.
+
+    Raises ConfigError when it cannot be had.
+    """
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, proto, _, address in socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            listener = socket.socket(family, kind, proto)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise ConfigError(
+            f"server.admin_port: cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
+    return listeners
+
+
+async def start(control: Control, listeners: Sequence[socket.socket]) -> web.AppRunner:
+    """Answer on the listeners of the admin port."""
     app = web.Application(middlewares=[answer_errors, check_caller], client_max_size=MAX_BODY_BYTES)
     app[CONTROL] = control
     add_routes(app.router)
@@ -36,14 +65,8 @@ async def start(control: Control) -> web.AppRunner:
     compat.add_routes(app.router)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    server = control.config.server
-    try:
-        await web.TCPSite(runner, server.admin_host, server.admin_port).start()
-    except OSError as error:
-        where = f"{server.admin_host}:{server.admin_port}"
-        raise ConfigError(
-            f"server.admin_port: cannot listen on {where}: {error.strerror}"
-        ) from error
+    for listener in listeners:
+        await web.SockSite(runner, listener).start()
     return runner
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import socket
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -72,6 +73,8 @@ class Control:
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.probe_places = asyncio.Semaphore(MAX_PROBES)
         self.fetcher: Fetcher
+        self.admin_listeners: list[socket.socket] = []
+        self._scaling: asyncio.Task[None]
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by replica id
         self._checks: dict[str, judging.Checks] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -80,23 +83,37 @@ class Control:
 
     # ------------------------------------------------------------------ life
 
-    async def start(self) -> None:
-        """Publish the first snapshot, begin all loops and open the admin port."""
+    async def start(self, admin_listeners: Sequence[socket.socket] = ()) -> None:
+        """Publish the first snapshot, begin all loops and open the admin port.
+
+        `admin_listeners`: those of a gateway that this one takes over from.
+        """
+        server = self.config.server
+        self.admin_listeners = list(admin_listeners) or admin.listen(
+            server.admin_host, server.admin_port
+        )
         self.fetcher = Fetcher()
         self.sources.configure(self.config)
         membership.apply(self)
         self.publish()
         self._is_started = True
-        self._runner = await admin.start(self)
+        self._runner = await admin.start(self, self.admin_listeners)
         for part, turn in (
             ("beat", self._beat),
             ("judging", judging.Judge(self).turn),
             ("records", self.upward.turn),
             ("history", self.upward.sample),
             ("reload", self.reloader.watch),
-            ("autoscale", self.autoscale.turn),
         ):
             self.spawn(repeat(self.tally, part, turn))
+        self._scaling = self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn))
+
+    async def leave(self) -> None:
+        """A successor has the admin port: what acts on the outside ends, watching goes on."""
+        self._scaling.cancel()
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
 
     async def close(self) -> None:
         """Stop all loops and close the admin port."""

@@ -320,7 +320,7 @@ cdef class Downstream(Timed):
             return 0
         if self.phase == DOWN_BODY:
             return self.refuse_rest(close)
-        if close or self.plane.stopping:
+        if close or self.plane.leaving:
             return self._linger()
         self.phase = DOWN_HEAD
         self.parsed = 0

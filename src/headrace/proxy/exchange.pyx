@@ -315,7 +315,7 @@ cdef class Exchange:
                 delimited = False
         if self.strips_usage and chunked and a.flags & HEAD_EVENTS and not a.flags & HEAD_ENCODED:
             self.mode = RELAY_WITHOUT_USAGE
-        self.closes = self.closes or not delimited or self.plane.stopping
+        self.closes = self.closes or not delimited or self.plane.leaving
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
         write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes,
                        self._own_lines())
@@ -641,7 +641,7 @@ cdef class Exchange:
             outcome = OUTCOME_UPSTREAM_ERROR
         why = reasons.REJECTED.index(code) if code in reasons.REJECTED else 0
         self.plane.count(SERIES_REJECTED, why, 0, 0, 0)
-        self.closes = self.closes or close or self.plane.stopping
+        self.closes = self.closes or close or self.plane.leaving
         self._answer(status, b"application/json", replies.error_body(status, code, message, param),
                      lines, self.closes)
         self._end(outcome, status, now)

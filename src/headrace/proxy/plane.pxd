@@ -47,7 +47,8 @@ cdef class Plane:
     cdef tuple blocked  # paths, normalized
     cdef dict routes  # path -> (kind, endpoint id), of the paths that are not blocked
     cdef bytes proto_line
-    cdef readonly bint stopping  # no new connections, none are kept
+    cdef readonly bint stopping  # no new requests
+    cdef readonly bint leaving  # connections end with their next answer
     cdef uint64_t id_high, id_count
     cdef readonly object waiting_room
     cdef readonly set clients  # of Downstream

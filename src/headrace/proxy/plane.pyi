@@ -28,6 +28,9 @@ class Plane:
     def is_live(self, model: ModelInfo) -> bool:
         """Whether a replica that serves it takes requests."""
 
+    def leave(self) -> None:
+        """Every connection ends with its next answer; requests are still served."""
+
     def stop(self) -> None:
         """No new requests: idle clients go, the others close after their answer."""
 

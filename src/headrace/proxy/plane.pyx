@@ -256,10 +256,16 @@ cdef class Plane:
             if pool is not None:
                 pool.close_idle()
 
+    def leave(self):
+        """Every connection ends with its next answer: an idle one that is closed here could cross
+        with a request.
+        """
+        self.leaving = True
+
     def stop(self):
         """No new requests: idle clients go, the others close after their answer."""
         cdef Downstream client
-        self.stopping = True
+        self.leaving = self.stopping = True
         self.block.self.draining = 1
         for client in list(self.clients):
             client.stop()
