@@ -16,6 +16,8 @@ static const struct {
     {9, HEADER_X_API_KEY, "x-api-key"},
     {10, HEADER_CONNECTION, "connection"},
     {10, HEADER_KEEP_ALIVE, "keep-alive"},
+    {10, HEADER_TRACESTATE, "tracestate"},
+    {11, HEADER_TRACEPARENT, "traceparent"},
     {12, HEADER_CONTENT_TYPE, "content-type"},
     {12, HEADER_REQUEST_ID, "x-request-id"},
     {13, HEADER_AUTHORIZATION, "authorization"},
@@ -41,8 +43,8 @@ enum { KNOWN_COUNT = sizeof(KNOWN) / sizeof(KNOWN[0]), LONGEST = 30 };
 /* First entry of each length: names of one length stand together. */
 static const unsigned char FIRST[LONGEST + 2] = {
     [2] = 1,   [4] = 2,   [6] = 3,   [7] = 5,   [9] = 7,   [10] = 8,
-    [12] = 10, [13] = 12, [14] = 13, [15] = 15, [16] = 16, [17] = 19,
-    [18] = 21, [19] = 23, [20] = 25, [29] = 26, [30] = 27,
+    [11] = 11, [12] = 12, [13] = 14, [14] = 15, [15] = 17, [16] = 18,
+    [17] = 21, [18] = 23, [19] = 25, [20] = 27, [29] = 28, [30] = 29,
 };
 
 /* Only both together ask for an upgrade. */
@@ -303,6 +305,10 @@ static void read_request_line(const char *head, const struct head_line *line,
         out->flags |= type_flags(head, line->value);
         break;
     case HEADER_EXPECT: read_expect(head, line, out); break;
+    case HEADER_TRACEPARENT:
+        out->traceparent = line->value;
+        out->traceparents++;
+        break;
     case HEADER_UPGRADE: out->flags |= UPGRADE_HEADER; break;
     case HEADER_DEBUG:
         if (is_word(head, line->value, "1"))

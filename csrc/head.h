@@ -35,6 +35,8 @@ enum header {
     HEADER_REQUEST_ID,
     HEADER_SMG_PRIORITY,
     HEADER_TE,
+    HEADER_TRACEPARENT,
+    HEADER_TRACESTATE,
     HEADER_TRAILER,
     HEADER_TRANSFER_ENCODING,
     HEADER_UPGRADE,
@@ -89,14 +91,16 @@ enum head_flag {
 
 struct request_head {
     struct head_span method, target;
+    struct head_span traceparent;
     struct head_span authorization, api_key, origin, preflight_method, preflight_headers,
         content_type, request_id, session;
     int64_t content_length; /* -1: none */
     uint32_t flags;
     uint32_t lines;
-    int32_t priority;    /* 0 system … 3 bulk; 2 is the default */
-    unsigned char minor; /* of the HTTP version */
-    unsigned char keys;  /* Authorization and x-api-key lines */
+    int32_t priority;           /* 0 system … 3 bulk; 2 is the default */
+    unsigned char minor;        /* of the HTTP version */
+    unsigned char keys;         /* Authorization and x-api-key lines */
+    unsigned char traceparents; /* lines of it */
 };
 
 struct response_head {

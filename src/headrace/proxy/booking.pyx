@@ -2,7 +2,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from headrace.core.balancer import POLICIES, REASONS
 from headrace.core.fleet cimport *
 from headrace.proxy.clock cimport unix_ns
 from headrace.proxy.exchange cimport Exchange
@@ -114,6 +113,7 @@ cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tp
     cdef char buffer[RECORD_BYTES]
     cdef access_record r
     cdef bint tried = x.sent_ns > 0
+    cdef bytes text = x.request_id + x.trace_text
     r.end_unix_ns = unix_ns()
     r.duration_ns = now_ns - x.began_ns
     r.queue_wait_ns = x.queue_wait_ns
@@ -128,18 +128,15 @@ cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tp
     r.generation = x.lease.generation if tried else 0
     r.model = x.model.id if x.model is not None else 0
     r.status, r.reason = status, x.lease.reason if tried else 0
-    r.text_bytes = <uint16_t>min(PyBytes_GET_SIZE(x.request_id), TEXT_BYTES)
+    r.text_bytes = <uint16_t>min(PyBytes_GET_SIZE(text), TEXT_BYTES)
     r.endpoint, r.outcome, r.retries, r.stream = x.endpoint, outcome, x.retries, x.stream
     r.output_limit = <uint32_t>min(x.max_tokens, 0x7fffffff)
     memcpy(buffer, &r, sizeof(r))
-    memcpy(buffer + sizeof(r), PyBytes_AS_STRING(x.request_id), r.text_bytes)
+    memcpy(buffer + sizeof(r), PyBytes_AS_STRING(text), r.text_bytes)
     ring_push(fleet_ring(x.plane.segment.base, x.plane.index), RECORD_ACCESS, buffer,
               sizeof(r) + r.text_bytes)
     return 0
 
 
 cdef bytes decision_line(Exchange x):
-    return (f"x-headrace-decision: policy={POLICIES[x.plane.policy]}"
-            f" reason={REASONS[x.lease.reason]}"
-            f" prompt_tokens={x.lease.prompt_tokens:.0f}"
-            f" matched_tokens={x.lease.hit_tokens:.0f}\r\n").encode()
+    return f"x-headrace-decision: {x.lease.decision}\r\n".encode()

@@ -48,6 +48,9 @@ cdef class Exchange:
     cdef request_head r
     cdef bytes body
     cdef bytes request_id
+    cdef bytes trace_line  # for the replica; empty without tracing
+    cdef bytes trace_text  # for the record; empty if not sampled
+    cdef uint64_t trace_stays  # ids of the client's headers that trace_line stands for
     cdef object model  # snapshot.ModelInfo; None: not known (yet)
     cdef RouteRequest waiting_request  # of a request in the waiting room
     cdef int endpoint

@@ -7,7 +7,7 @@ from headrace.core.balancer cimport GATEWAY_FULL, OVERLOADED, ROUTED, Lease, Rou
 from headrace.core.fleet cimport *
 from headrace.endpoints import ENDPOINTS
 from headrace.observe import reasons
-from headrace.proxy cimport booking, gate, intake
+from headrace.proxy cimport booking, gate, intake, tracing
 from headrace.proxy.clock cimport now_ns as clock_ns
 from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.head cimport *
@@ -64,6 +64,7 @@ cdef class Exchange:
         self.bytes_in = self.bytes_out = 0
         self.closes = self.r.minor == 0 or self.r.flags & HEAD_CLOSE != 0
         self.request_id = self._read_id()
+        tracing.begin(self)
         if gate.check(self, now_ns) == 0:
             self.routed = True
             self.plane.block.self.requests += 1
@@ -185,14 +186,14 @@ cdef class Exchange:
     cdef int _send(self, Upstream up, uint64_t now_ns) except -1:
         cdef Buffer out = self.plane.out
         cdef Pool pool = up.pool
-        cdef uint64_t drop = self.plane.request_stays
+        cdef uint64_t drop = self.plane.request_stays | self.trace_stays
         cdef bint has_body = PyBytes_GET_SIZE(self.body) > 0 or self.r.content_length >= 0
         cdef bint joined = PyBytes_GET_SIZE(self.body) <= JOINED_BYTES
         if PyBytes_GET_SIZE(pool.key_line):
             drop |= HEADER_BIT(HEADER_AUTHORIZATION)
         write_request(out, self.head, &self.r, drop, pool.path_prefix, pool.host_line,
                       pool.key_line, self.request_id,
-                      self.down.peer, self.plane.proto_line,
+                      self.down.peer, self.plane.proto_line, self.trace_line,
                       PyBytes_GET_SIZE(self.body) if has_body else -1)
         if joined:
             out.add_bytes(self.body)
@@ -601,6 +602,7 @@ cdef class Exchange:
         self.r.minor = minor
         self.endpoint = self.status = 0
         self.model = self.body = None
+        self.trace_line = self.trace_text = b""
         self.is_head = False
         self.request_id = self.plane.new_request_id()
         self.queue_wait_ns = self.sent_ns = self.bytes_in = self.bytes_out = 0

@@ -14,6 +14,8 @@ cdef extern from "head.h" nogil:
         HEADER_HOST
         HEADER_REPLICA
         HEADER_REQUEST_ID
+        HEADER_TRACEPARENT
+        HEADER_TRACESTATE
         HEADER_TRAILER
         HEADER_X_API_KEY
     uint64_t HEADERS_HOP_BY_HOP
@@ -38,11 +40,11 @@ cdef extern from "head.h" nogil:
     struct request_head:
         head_span method, target
         head_span authorization, api_key, origin, preflight_method, preflight_headers, content_type
-        head_span request_id, session
+        head_span request_id, session, traceparent
         int64_t content_length
         uint32_t flags, lines
         int32_t priority
-        unsigned char minor, keys
+        unsigned char minor, keys, traceparents
     struct response_head:
         head_span content_type, reason
         int64_t content_length

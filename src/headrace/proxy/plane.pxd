@@ -37,7 +37,7 @@ cdef class Plane:
     cdef uint64_t keepalive_ns, upstream_idle_ns, queue_timeout_ns
     cdef int max_retries, queue_size, policy
     cdef int64_t max_concurrent_requests
-    cdef bint before_first_token, inject_usage, log_requests, needs_prefix, open_access
+    cdef bint before_first_token, inject_usage, log_requests, needs_prefix, open_access, traces
     cdef uint64_t next_sample_ns  # without a log, one record in a while goes up for the dashboard
     cdef head_names request_id_names, session_names
     cdef uint64_t request_stays  # header ids that the settings keep from replicas
@@ -59,6 +59,7 @@ cdef class Plane:
     cdef public object accepting  # called with whether there is room for another client
 
     cdef bytes new_request_id(self)
+    cdef uint64_t random(self) noexcept
     cdef bint allows(self, bytes key)
     cdef bint is_full(self) noexcept
     cdef void count(self, int kind, int a, int b, int c, int d) noexcept

@@ -115,6 +115,7 @@ cdef class Plane:
         self.max_retries = config.retry.max_retries
         self.before_first_token = config.retry.before_first_token
         self.inject_usage = config.observability.inject_usage
+        self.traces = config.observability.otlp_endpoint is not None
         self.log_requests = bool(config.observability.access_log
                                  or config.observability.otlp_endpoint)
         self.policy = POLICIES.index(config.routing.policy)
@@ -296,6 +297,11 @@ cdef class Plane:
         for i in range(32):
             text[i] = HEX[parts[i >> 4] >> (4 * (i & 15)) & 15]
         return PyBytes_FromStringAndSize(text, 32)
+
+    cdef uint64_t random(self) noexcept:
+        """Unlike any other process's; never 0."""
+        self.id_count += 1
+        return hash_mix(self.id_count, self.id_high) | 1
 
     cdef bint allows(self, bytes key):
         """Whether it is a gateway key; looked up by its hash, so that the time tells nothing of the

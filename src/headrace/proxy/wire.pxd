@@ -28,7 +28,7 @@ cdef class Buffer:
 cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix,
                        bytes host_line,
                        bytes key_line, bytes request_id, bytes peer, bytes proto_line,
-                       int64_t body_bytes) except -1
+                       bytes trace_line, int64_t body_bytes) except -1
 # chunked: the body follows in chunks; own: whole lines of ours.
 cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
                         bint close,

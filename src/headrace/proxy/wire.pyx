@@ -64,7 +64,7 @@ cdef class Buffer:
 cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, bytes path_prefix,
                        bytes host_line,
                        bytes key_line, bytes request_id, bytes peer, bytes proto_line,
-                       int64_t body_bytes) except -1:
+                       bytes trace_line, int64_t body_bytes) except -1:
     """The whole head for a replica."""
     cdef const char *h = PyBytes_AS_STRING(head)
     cdef uint64_t size = PyBytes_GET_SIZE(head)
@@ -88,6 +88,7 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
         out.add(b", ", 2)
     out.add_bytes(peer)
     out.add_bytes(proto_line)
+    out.add_bytes(trace_line)
     if body_bytes >= 0:
         out.add(b"\r\ncontent-length: ", 18)
         out.add_number(body_bytes)
