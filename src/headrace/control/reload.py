@@ -45,6 +45,7 @@ class Reloader:
             self._watch.take()
         try:
             config = configuration.load(control.args, os.environ)
+            control.upward.configure(config.observability)
         except ConfigError as error:
             self.errors += 1
             self.last_error = str(error)

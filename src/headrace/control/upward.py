@@ -11,6 +11,7 @@ from headrace.observe.access_log import AccessLog
 from headrace.observe.history import STEP_S
 
 if TYPE_CHECKING:
+    from headrace.config import Observability
     from headrace.control.loop import Control
     from headrace.observe.tracing import Tracing
 
@@ -22,9 +23,31 @@ class Upward:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        target = control.config.observability.access_log
-        self.access_log = AccessLog(target) if target else None
-        self.tracing = start_tracing(control.config.observability.otlp_endpoint)
+        self.access_log: AccessLog | None = None
+        self.tracing: Tracing | None = None
+        self._endpoint: str | None = None
+        self._lost_lines = 0  # by logs that are closed
+        self.configure(control.config.observability)
+
+    def configure(self, settings: Observability) -> None:
+        """Follow a configuration; raises ConfigError, and then nothing has changed.
+
+        A log whose file stays the same is opened anew, so that other programs can rotate it.
+        """
+        target, endpoint = settings.access_log, settings.otlp_endpoint
+        log, tracing = self.access_log, self.tracing
+        if log is not None and log.target == target:
+            log.reopen()
+        else:
+            log = AccessLog(target) if target else None
+        if endpoint != self._endpoint:
+            tracing = start_tracing(endpoint)
+        if log is not self.access_log and self.access_log is not None:
+            self.access_log.close()
+            self._lost_lines += self.access_log.dropped
+        if tracing is not self.tracing and self.tracing is not None:
+            self.tracing.close()
+        self.access_log, self.tracing, self._endpoint = log, tracing, endpoint
 
     async def turn(self) -> None:
         """Move access records from the rings to the log and the dashboard."""
@@ -44,6 +67,14 @@ class Upward:
                     self.access_log.add(entry)
                 if self.tracing is not None:
                     self.tracing.add(entry)
+
+    def dropped(self) -> dict[str, int]:
+        """Access records lost since the start, by where."""
+        segment = self._control.segment
+        return {
+            "ring": sum(segment.process(i)["dropped"] for i in range(segment.processes)),
+            "log": self._lost_lines + (self.access_log.dropped if self.access_log else 0),
+        }
 
     async def sample(self) -> None:
         """Keep the dashboard's history."""
