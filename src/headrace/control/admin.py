@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+import orjson
 from aiohttp import web
 
 from headrace import config as configuration
 from headrace.control import admin_replicas, compat, explain, guard
 from headrace.control.admin_replicas import CONTROL
 from headrace.errors import ConfigError, HeadraceError, MethodNotAllowed, NotFound, Unauthorized
-from headrace.observe import dashboard, exposition
+from headrace.observe import dashboard
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
@@ -138,13 +139,15 @@ async def health(request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """The metrics page, as text or OpenMetrics by Accept."""
-    body, content_type = exposition.render(request.app[CONTROL], request.headers.get("accept", ""))
+    accept = request.headers.get("accept", "")
+    body, content_type = await request.app[CONTROL].metrics_page.render(accept)
     return web.Response(body=body, headers={"content-type": content_type})
 
 
 async def dashboard_data(request: web.Request) -> web.Response:
     """The document behind the dashboard and `headrace top`."""
-    return web.json_response(dashboard.document(request.app[CONTROL]))
+    document = orjson.dumps(dashboard.document(request.app[CONTROL]))
+    return web.Response(body=document, content_type="application/json")
 
 
 async def show_autoscale(request: web.Request) -> web.Response:

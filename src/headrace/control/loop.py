@@ -39,6 +39,7 @@ from headrace.control.upward import Upward
 from headrace.core.segment import Segment
 from headrace.errors import ConfigError
 from headrace.observe.history import History
+from headrace.observe.page import MetricsPage
 from headrace.snapshot import encode
 
 log = logging.getLogger("headrace.control")
@@ -69,6 +70,7 @@ class Control:
         self.upward = Upward(self)
         self.autoscale = Autoscale(self)
         self.history = History()
+        self.metrics_page = MetricsPage(self)
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.probe_places = asyncio.Semaphore(MAX_PROBES)

@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Any, Final
 
 MAX_SLOTS: Final[int]
@@ -92,6 +93,8 @@ class Segment:
         """Counters and histograms of a model id."""
     def pair(self, pair: int) -> dict[str, Any]:
         """In-flight gauges and the TTFT histogram of a (slot, model) pair."""
+    def totals(self, pairs: Iterable[int], models: Iterable[int]) -> dict[str, Any]:
+        """TTFT of all these pairs together, TPOT and number of requests of all these models."""
     def overhead(self) -> dict[str, Any]:
         """The histogram of overhead_seconds."""
     def publish(self, blob: bytes) -> int:

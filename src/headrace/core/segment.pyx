@@ -371,6 +371,29 @@ cdef class Segment:
         return {"requests": total.requests, "inflight_tokens": total.inflight_tokens,
                 "ttft": self._hist(&total.ttft, HIST_TTFT)}
 
+    def totals(self, pairs, models):
+        """TTFT of all these pairs together, TPOT and number of requests of all these models."""
+        cdef hist ttft, tpot, duration
+        cdef process_block *b
+        cdef uint32_t p
+        cdef int i
+        memset(&ttft, 0, sizeof(ttft))
+        memset(&tpot, 0, sizeof(tpot))
+        memset(&duration, 0, sizeof(duration))
+        for p in range(self.base.processes + 1):
+            b = fleet_block(self.base, p)
+            for pair in pairs:
+                if not 0 <= pair < FLEET_PAIRS:
+                    raise IndexError(f"pair: wanted {pair}, have 0 to {FLEET_PAIRS - 1}")
+                hist_merge(&ttft, &b.pairs[<int>pair].ttft)
+            for model in models:
+                if not 0 <= model < FLEET_MODELS:
+                    raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
+                hist_merge(&tpot, &b.models[<int>model].tpot)
+                hist_merge(&duration, &b.models[<int>model].duration)
+        return {"ttft": self._hist(&ttft, HIST_TTFT), "tpot": self._hist(&tpot, HIST_TPOT),
+                "requests": sum([duration.bucket[i] for i in range(HIST_BUCKETS)])}
+
     def overhead(self):
         cdef hist total
         cdef uint32_t p

@@ -49,25 +49,19 @@ class _Sample:
     """Cumulative figures at one moment."""
 
     def __init__(self, control: Control) -> None:
-        segment, registry = control.segment, control.registry
-        models = [segment.model(n) for n in registry.model_ids.by_name.values()]
-        pairs = [segment.pair(n)["ttft"] for n in registry.pairs.by_name.values()]
-        self.ttft = _added([h["buckets"] for h in pairs])
-        self.tpot = _added([m["tpot"]["buckets"] for m in models])
-        self.requests = sum(sum(m["duration"]["buckets"]) for m in models)
-        self.bounds = {
-            "ttft": pairs[0]["bounds"] if pairs else [],
-            "tpot": models[0]["tpot"]["bounds"] if models else [],
-        }
-
-
-def _added(rows: list[list[int]]) -> list[int]:
-    return [sum(column) for column in zip(*rows, strict=True)]
+        registry = control.registry
+        totals = control.segment.totals(
+            list(registry.pairs.by_name.values()), list(registry.model_ids.by_name.values())
+        )
+        self.ttft: list[int] = totals["ttft"]["buckets"]
+        self.tpot: list[int] = totals["tpot"]["buckets"]
+        self.requests: int = totals["requests"]
+        self.bounds = {name: totals[name]["bounds"] for name in ("ttft", "tpot")}
 
 
 def _since(now: list[int], before: list[int]) -> list[int]:
-    """Counts of an interval; replicas that joined meanwhile count from zero."""
-    return [max(a - b, 0) for a, b in zip(now, before or [0] * len(now), strict=True)]
+    """Counts of an interval."""
+    return [max(a - b, 0) for a, b in zip(now, before, strict=True)]
 
 
 class History:

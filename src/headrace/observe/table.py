@@ -80,6 +80,12 @@ METRICS = (
     Metric("processes", "gauge", (), "Data-plane processes configured."),
     Metric("config_generation", "gauge", (), "Counts configurations put in force."),
     Metric("config_errors", "counter", (), "Reloads refused."),
+    Metric(
+        "records_dropped",
+        "counter",
+        ("stage",),
+        "Access records lost because the ring of a process, or the log's queue, was full.",
+    ),
     Metric("control_errors", "counter", ("part",), "Turns of control loops that failed."),
     Metric("build_info", "gauge", ("version", "python"), "1, with the version."),
 )
