@@ -8,10 +8,10 @@ import contextlib
 import socket
 
 from aiohttp import web
-from headrace.core.segment import Segment
 
 from headrace import config as configuration
 from headrace.control.loop import Control
+from headrace.core.segment import Segment
 
 
 class FakeReplica:
@@ -26,6 +26,7 @@ class FakeReplica:
         self.chat_status = 200
         self.chat_delay_s = 0.0
         self.seen = []
+        self.lists = 0
         self.url = ""
         self._runner = None
         self._port = 0
@@ -59,7 +60,15 @@ class FakeReplica:
         return web.Response(status=self.health_status)
 
     async def _list_models(self, request):
-        return web.json_response({"data": [{"id": m, "object": "model"} for m in self.models]})
+        self.lists += 1  # as in vLLM, every answer has ids and times of its own
+        return web.json_response(
+            {
+                "data": [
+                    {"id": m, "created": self.lists, "permission": [{"id": f"p-{self.lists}"}]}
+                    for m in self.models
+                ]
+            }
+        )
 
     async def _metrics(self, request):
         await asyncio.sleep(self.metrics_delay_s)

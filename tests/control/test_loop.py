@@ -24,6 +24,20 @@ def test_a_good_replica_becomes_ready_and_its_models_are_published(run):
     run(scenario)
 
 
+def test_cards_that_differ_only_in_made_up_fields_are_not_published_again(run):
+    async def scenario(replica, plane):
+        one = await replica()
+        made = await plane(replicas(one))
+        await until(lambda: made.state(one) == "ready")
+        before, lists = made.segment.blob_generation, one.lists
+        await until(lambda: one.lists >= lists + 4)
+        assert made.segment.blob_generation == before
+        one.models.append("n")
+        await until(lambda: made.segment.blob_generation == before + 1)
+
+    run(scenario)
+
+
 def test_a_failing_health_page_ejects_and_a_good_one_readmits(run):
     async def scenario(replica, plane):
         one = await replica()

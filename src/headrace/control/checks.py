@@ -74,8 +74,17 @@ def read_models(page: bytes) -> dict[str, dict[str, Any]]:
     return cards
 
 
-def keep_created(cards: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]]) -> None:
-    """Keep `created` of models that are known: on vLLM it is the time of asking."""
+def keep_known(cards: dict[str, dict[str, Any]], known: dict[str, dict[str, Any]]) -> None:
+    """Keep the cards that differ from the known ones only in what is made up for each answer.
+
+    vLLM sets `created` to the time of asking, and gives every permission an id of its own.
+    """
     for name, card in cards.items():
-        if name in known and "created" in known[name]:
-            card["created"] = known[name]["created"]
+        before = known.get(name)
+        if before is not None and lasting(card) == lasting(before):
+            cards[name] = before
+
+
+def lasting(card: dict[str, Any]) -> dict[str, Any]:
+    """The part of a card that says something about the model."""
+    return {key: value for key, value in card.items() if key not in ("created", "permission")}

@@ -177,7 +177,7 @@ class Control:
 
     def take_models(self, member: Member, cards: dict[str, dict[str, Any]]) -> None:
         """Take over the models that a replica lists."""
-        checks.keep_created(cards, member.cards)
+        checks.keep_known(cards, member.cards)
         if cards != member.cards:
             if cards.keys() != member.cards.keys():
                 member.probe_kind = ""
@@ -226,8 +226,8 @@ class Control:
         """Give the processes the snapshot of this moment."""
         generation = self.segment.publish(encode(self.registry.snapshot(self.config)))
         for member in self.registry.members.values():
-            if member.cards != member.published_cards:
-                member.published_cards = member.cards
+            if member.cards.keys() != member.published_models:
+                member.published_models = set(member.cards)
                 member.published_in, member.seen_by_all = generation, False
 
     # ------------------------------------------------------------------ figures for others

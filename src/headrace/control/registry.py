@@ -52,7 +52,7 @@ class Member:
         self.reason = health.reason
         self.since = time.time()
         self.is_wanted = True  # False: it drains, then it is forgotten
-        self.published_cards: dict[str, dict[str, Any]] | None = None
+        self.published_models: set[str] = set()
         self.published_in = 0  # the snapshot with its present models
         self.seen_by_all = False
         self.engine = EngineReading()

@@ -46,8 +46,10 @@ def test_what_was_taken_out_stays_out_until_it_is_named_anew():
     wanted.add(replica("a"))
     assert ids(wanted) == ["a:8000", "b:8000"]
     wanted.strike("b:8000")
-    wanted.pardon_all()
+    wanted.add(replica("a", weight=3.0))
+    wanted.start_over([replica("a")])
     assert ids(wanted) == ["a:8000", "b:8000"]
+    assert wanted.merged()["a:8000"].weight == 1.0
 
 
 NAMES = st.sampled_from("abcd")

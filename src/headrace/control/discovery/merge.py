@@ -2,7 +2,7 @@
 
 A source always gives its whole list; one that fails gives nothing, and so keeps its last good one.
 A URL that several sources name is one replica, with the settings of the first source in the order
-of PRECEDENCE: what somebody wrote down by hand beats what was found.
+of PRECEDENCE: what somebody said by hand beats what was written down, and that what was found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from headrace.config import ReplicaConfig
 
 CONFIG, ADMIN, FILE, DNS, KUBERNETES = "config", "admin", "file", "dns", "kubernetes"
-PRECEDENCE = (CONFIG, ADMIN, FILE, DNS, KUBERNETES)
+PRECEDENCE = (ADMIN, CONFIG, FILE, DNS, KUBERNETES)
 
 
 class Wanted:
@@ -39,9 +39,16 @@ class Wanted:
         self._lists.get(ADMIN, {}).pop(replica_id, None)
         self._struck.add(replica_id)
 
-    def pardon_all(self) -> None:
-        """Forget what was taken out by hand: the configuration was read again."""
+    def start_over(self, replicas: Iterable[ReplicaConfig]) -> None:
+        """Take the list of a configuration that was read again: where it speaks, it is the last word.
+
+        What was taken out by hand is forgotten, and so are settings given by hand for its URLs.
+        """
         self._struck.clear()
+        self.set_list(CONFIG, replicas)
+        by_hand = self._lists.get(ADMIN, {})
+        for replica_id in by_hand.keys() & self._lists[CONFIG].keys():
+            del by_hand[replica_id]
 
     def sources_of(self, replica_id: str) -> list[str]:
         """The sources that list a replica."""

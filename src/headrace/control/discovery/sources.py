@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.config import Config, ReplicaConfig
 from headrace.control.discovery import dns, file, kubernetes
-from headrace.control.discovery.merge import CONFIG, DNS, FILE, KUBERNETES, Wanted
+from headrace.control.discovery.merge import DNS, FILE, KUBERNETES, Wanted
 
 Publish = Callable[[Sequence[ReplicaConfig]], None]
 Follow = Callable[[Publish], Coroutine[Any, Any, None]]
@@ -25,8 +25,7 @@ class Sources:
 
     def configure(self, config: Config) -> None:
         """Take a configuration: its own list at once, its sources as they answer."""
-        self.wanted.pardon_all()
-        self.wanted.set_list(CONFIG, config.replicas)
+        self.wanted.start_over(config.replicas)
         follows: dict[str, tuple[object, Follow]] = {}
         path = config.discovery.file.path
         if path is not None:
