@@ -1,6 +1,8 @@
 # syntax=docker/dockerfile:1
 # linux/amd64 and linux/arm64: docker buildx build --platform linux/amd64,linux/arm64 -t headrace .
 FROM python:3.13-slim-bookworm AS build
+# The compiler's version follows the base image
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*

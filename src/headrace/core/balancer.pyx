@@ -472,8 +472,8 @@ cdef class Balancer:
         pool.load_factor, pool.gateways = self.load_factor, self.gateways
         pool.rng = &self.chance
         if self.ops.needs & LB_NEEDS_PREFIX and request.prefix_count:
-            prefix_lookup(&self.table, request.prefix, request.prefix_count, self.room.slot, pool.count,
-                          self.seen.prefix_blocks, self.match)
+            prefix_lookup(&self.table, request.prefix, request.prefix_count, self.room.slot,
+                          pool.count, self.seen.prefix_blocks, self.match)
             pool.match = self.match
         if self.ops.needs & LB_NEEDS_TURNS:
             for i in range(pool.count):
@@ -658,15 +658,17 @@ cdef class Balancer:
         return budget_balance(&self.base.shared_budget, self.min_per_s, now_ns)
 
     def choose(self, RouteRequest request not None, uint64_t now_ns, int times=1):
-        """The slot that would be chosen, `times` over without taking it: what a decision costs can be measured so."""
+        """The slot that would be chosen, `times` over without taking it: so the cost of a decision
+        can be measured.
+        """
         cdef served *m = self.models[request.model] if 0 <= request.model < FLEET_MODELS else NULL
         cdef lb_request q
         cdef lb_pool pool
-        cdef int i, place = 0
+        cdef int _, place = 0
         if m == NULL or m.count == 0:
             return None
         self._renew(now_ns)
-        for i in range(times):
+        for _ in range(times):
             if self._admit(m, request, NULL) == 0:
                 return None
             self._pool(m, request, &q, &pool)
