@@ -3,8 +3,9 @@
     python -m pytest benchmarks/bench_core.py --benchmark-enable
 
 `pick` runs a decision (admission, prefix lookup if asked, score, pick) a thousand times inside one
-call, so `extra_info.ns_each` is the time of C; `call` is one decision per Python call. Targets: pick of cost_aware at most 1 µs over 128 slots and 8 µs over 1,024; a prompt of
-64 blocks at most 3 µs more.
+call, so `extra_info.ns_each` is the time of C; `call` is one decision per Python call. Targets:
+pick of cost_aware at most 1 µs over 128 slots and 8 µs over 1,024; a prompt of 64 blocks at most
+3 µs more.
 """
 
 import random

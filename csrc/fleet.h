@@ -171,7 +171,10 @@ struct process_cell {
     uint64_t row_misses; /* a row that could not be read in a few tries */
     uint64_t bad_http;
     struct hist overhead;
+    uint64_t pad[5]; /* cells begin on a cache line */
 };
+
+_Static_assert(sizeof(struct process_cell) % 64 == 0, "cells begin on a cache line");
 
 /* All that one process writes. */
 struct process_block {
@@ -198,11 +201,15 @@ struct fleet {
     uint64_t control_beat_ns;
     uint32_t draining; /* SIGTERM was received: readiness is 503 */
     uint32_t serving;  /* replicas that take traffic */
-    uint64_t pad[2];
+    uint64_t pad[9];
     /* shared words, a cache line each */
     uint64_t shared_budget; /* retry budget, see budget.h */
     uint64_t pad1[7];
 };
+
+_Static_assert(offsetof(struct fleet, shared_budget) % 64 == 0 && sizeof(struct fleet) % 64 == 0 &&
+                   sizeof(struct process_block) % 64 == 0,
+               "what has several writers has a cache line of its own");
 
 uint64_t fleet_size(uint32_t processes, uint64_t prefix_bytes);
 

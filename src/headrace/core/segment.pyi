@@ -10,6 +10,7 @@ MAX_BLOB_BYTES: Final[int]
 OUTCOME_NAMES: Final[tuple[str, ...]]
 FAILURE_NAMES: Final[tuple[str, ...]]
 HIST_NAMES: Final[tuple[str, ...]]
+SIZES: Final[dict[str, int]]
 
 class Segment:
     """One mapping of the shared segment; csrc/fleet.h says who may write what."""
@@ -25,6 +26,8 @@ class Segment:
     @staticmethod
     def attach(fd: int) -> Segment:
         """The segment behind a descriptor; raises ValueError if another version made it."""
+    def layout(self) -> dict[str, tuple[int, int]]:
+        """Offset and bytes of each part of the mapping, in order."""
     def write_row(
         self,
         slot: int,

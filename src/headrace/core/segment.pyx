@@ -30,6 +30,9 @@ OUTCOME_NAMES = ("ok", "client_error", "upstream_error", "incomplete", "timeout"
 FAILURE_NAMES = ("refused", "connect_timeout", "reset", "stale", "5xx", "cut", "timeout",
                  "error_event",
                  "going_away", "overloaded")
+SIZES = {"row": sizeof(row), "cell": sizeof(cell), "pair cell": sizeof(pair_cell), "model cell": sizeof(model_cell),
+         "group cell": sizeof(group_cell), "process cell": sizeof(process_cell), "series": sizeof(series),
+         "histogram": sizeof(hist)}
 HIST_NAMES = ("duration", "ttft", "tpot", "itl", "queue_wait", "overhead", "probe")
 
 
@@ -79,6 +82,24 @@ cdef class Segment:
         if not 0 <= slot < FLEET_SLOTS:
             raise IndexError(f"slot: wanted {slot}, have 0 to {FLEET_SLOTS - 1}")
         return slot
+
+    def layout(self):
+        """{part: (offset, bytes)} of the mapping, in order."""
+        cdef fleet *f = self.base
+        cdef char *start = <char *>f
+        cdef int i
+        parts = {"header": (0, sizeof(fleet)),
+                 "rows": (<char *>fleet_row(f, 0) - start, FLEET_SLOTS * sizeof(row)),
+                 "insertion counters": (<char *>fleet_inserted(f, 0) - start, FLEET_SLOTS * sizeof(uint64_t))}
+        for i in range(self.processes + 1):
+            name = "archive" if i == self.processes else f"process {i}"
+            parts[name] = (<char *>fleet_block(f, i) - start, sizeof(process_block))
+        for i in range(self.processes):
+            parts[f"ring {i}"] = (<char *>fleet_ring(f, i) - start, sizeof(ring))
+        parts["prefix table"] = (<char *>fleet_prefix(f) - start, f.prefix_bytes)
+        for i in range(2):
+            parts[f"blob {i}"] = (fleet_blob(f, i) - start, FLEET_BLOB_BYTES)
+        return parts
 
     # ---- rows: control writes
 
