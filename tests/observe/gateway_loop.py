@@ -36,6 +36,7 @@ class Engine:
         self.heads = []
         self.bodies = []
         self.scrapes = 0
+        self.chat_with = None  # another way to answer
         self.url = ""
 
     async def start(self, stack):
@@ -66,6 +67,8 @@ class Engine:
         body = await request.json()
         self.heads.append(request.headers.copy())
         self.bodies.append(body)
+        if self.chat_with is not None:
+            return await self.chat_with(request)
         usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         if not body.get("stream"):
             choice = {"index": 0, "message": {"content": "a b c"}, "finish_reason": "stop"}

@@ -314,8 +314,10 @@ cdef class Exchange:
                 self.mode = RELAY_ENCHUNK
             else:
                 delimited = False
-        if self.strips_usage and chunked and a.flags & HEAD_EVENTS and not a.flags & HEAD_ENCODED:
+        if (self.strips_usage and self.r.minor == 1 and not bodiless and a.flags & HEAD_EVENTS
+                and not a.flags & HEAD_ENCODED):
             self.mode = RELAY_WITHOUT_USAGE
+            chunked = True
         self.closes = self.closes or not delimited or self.plane.leaving
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
         write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes,
@@ -392,6 +394,8 @@ cdef class Exchange:
             return out.take()
         if self.mode == RELAY_ENCHUNK:
             body.add(PyBytes_AS_STRING(data) + start, n)
+        elif self.mode == RELAY_WITHOUT_USAGE and self.f.done:
+            self.seen.give_partial(body)
         if body.size and self.mode != RELAY_DECHUNK:
             out.add_bytes(b"%x\r\n" % body.size)
         out.add(body.data, body.size)

@@ -91,10 +91,15 @@ cdef int _add_usage(Exchange x, BodyScan scan) except -1:
     """Ask for usage on behalf of a client that did not; the event is taken out again
     (Exchange.strips_usage).
     """
-    cdef scan_field *options = &scan.s.field[<int>SCAN_STREAM_OPTIONS]
-    cdef scan_field *asked = &scan.s.field[<int>SCAN_INCLUDE_USAGE]
-    if not x.plane.inject_usage or x.endpoint not in WITH_STREAM_OPTIONS or x.body is not scan.body:
+    cdef scan_field *options
+    cdef scan_field *asked
+    # HTTP/1.0 has no chunks: without the usage event a promised length would be wrong.
+    if not x.plane.inject_usage or x.endpoint not in WITH_STREAM_OPTIONS or x.r.minor == 0:
         return 0
+    if x.body is not scan.body:  # an alias was replaced: everything behind it has moved
+        scan = BodyScan(x.body)
+    options = &scan.s.field[<int>SCAN_STREAM_OPTIONS]
+    asked = &scan.s.field[<int>SCAN_INCLUDE_USAGE]
     if scan.s.field[<int>SCAN_STREAM].kind != JSON_TRUE or asked.kind == JSON_TRUE:
         return 0
     if asked.kind != JSON_ABSENT:

@@ -32,6 +32,8 @@ cdef class Observer:
     cdef int feed(self, const char *data, size_t size) noexcept
     # The same; into `kept` go the events that are not usage alone, each when it is complete.
     cdef int feed_without_usage(self, const char *data, size_t size, Buffer kept) except -1
+    # The body is over: what is left of an event that was not completed goes into `kept`.
+    cdef int give_partial(self, Buffer kept) except -1
     # Of a stream: its first event that is no comment and no preamble is complete; and whether it is
     # an error.
     cdef bint has_begun(self) noexcept

@@ -14,6 +14,8 @@ cdef class Observer:
         self.content = self.error = self.overloaded = False
         self.going_away = self.finished = self.aborted = False
         self.prompt_tokens = self.completion_tokens = self.cached_tokens = -1
+        if self.partial is not None:
+            self.partial.size = 0
         if self.events:
             sse_init(&self.w.stream)
         else:
@@ -54,8 +56,16 @@ cdef class Observer:
                 self.partial.size = 0
             data += took
             size -= took
+        if self.w.stream.seen & SSE_ERROR and kept.size:
+            self.going_away = self.going_away or _says_gone(kept.data, kept.size)
         self.content = self.w.stream.content_events > 0
         return <int>(self.w.stream.content_events - before)
+
+    cdef int give_partial(self, Buffer kept) except -1:
+        if self.partial is not None:
+            kept.add(self.partial.data, self.partial.size)
+            self.partial.size = 0
+        return 0
 
     cdef bint has_begun(self) noexcept:
         return self.w.stream.head_end > 0
