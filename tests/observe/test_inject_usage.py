@@ -21,7 +21,7 @@ async def counted(gateway):
 def test_usage_is_asked_for_and_taken_out_again(options):
     async def scenario(gateway, engines):
         body = {} if options is None else {"stream_options": options}
-        _, headers, text = await gateway.chat(stream=True, max_tokens=3, **body)
+        _, _, text = await gateway.chat(stream=True, max_tokens=3, **body)
         sent = engines[0].bodies[0]
         assert sent["stream_options"] == {**(options or {}), "include_usage": True}
         assert sent["max_tokens"] == 3
