@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import pytest
 
@@ -79,11 +80,26 @@ def test_options_that_make_no_sense_exit_2_and_say_why(capsys, words, says):
     assert says in capsys.readouterr().err
 
 
+def wait_for_finished_requests(url):
+    """Until the mock has answered: the harness is at work then, however slow its start."""
+    before = finished_requests(url)
+    deadline = time.monotonic() + 30
+    while finished_requests(url) < before + 3:
+        assert time.monotonic() < deadline, "no request came"
+        time.sleep(0.05)
+
+
+def finished_requests(url):
+    with urllib.request.urlopen(f"{url}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(x.split()[-1]) for x in lines if x.startswith("vllm:request_success_total"))
+
+
 @pytest.mark.e2e
 def test_ctrl_c_shows_what_was_measured(mock_url):
     argv = [sys.executable, "-m", "headrace", "bench", mock_url, "--rate", "50", "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        time.sleep(2.5)
+        wait_for_finished_requests(mock_url)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=10)
     assert process.returncode == 0
