@@ -9,12 +9,8 @@ pick of cost_aware at most 1 µs over 128 slots and 8 µs over 1,024; a prompt o
 """
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "core"))
 from route_rig import Rig, request
 
 from headrace.core.balancer import POLICIES

@@ -78,4 +78,5 @@ def main() -> None:
     args.out.write_text(head + table(p99, args.policies))
 
 
-main()
+if __name__ == "__main__":
+    main()

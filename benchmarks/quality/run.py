@@ -28,7 +28,7 @@ class Job:
     prompt_tokens: int
     output_tokens: int
     blocks: tuple[int, ...] = ()
-    user: int = -1
+    session: str | None = None
 
 
 @dataclass(slots=True)
@@ -168,7 +168,12 @@ class Run:
             self.began += 1
         error = self.error.lognormvariate(0, ESTIMATE_ERROR)
         prompt_blocks = job.blocks[: job.prompt_tokens // BLOCK_TOKENS]
-        request = RouteRequest("m", prompt_tokens=job.prompt_tokens * error, prefix=prompt_blocks)
+        request = RouteRequest(
+            "m",
+            prompt_tokens=job.prompt_tokens * error,
+            prefix=prompt_blocks,
+            session=job.session,
+        )
         lease = self.router.route(request, now)
         i = self.place[lease.replica.url]
         self.serial += 1

@@ -162,12 +162,14 @@ def multi(seed: int, n: int) -> Scenario:
     def talk() -> Iterator[tuple[float, Job]]:
         own = random.Random(rng.getrandbits(64))
         while True:
+            session = f"{own.getrandbits(64):x}"
             history = list(blocks.fresh(lengths(own, 800, 0.5, 4000)))
             for _ in range(own.randint(4, 14)):
                 asked, answered = lengths(own, 150, 0.6, 1500), lengths(own, 200, 0.7, 1000)
                 prompt = len(history) * BLOCK_TOKENS + asked
                 history += blocks.fresh(asked + answered)
-                yield own.expovariate(1 / 4.0), Job(prompt, answered, tuple(history))
+                job = Job(prompt, answered, tuple(history), session)
+                yield own.expovariate(1 / 4.0), job
 
     return Scenario([SMALL] * 16, users=[talk() for _ in range(200)], requests=n, warm_up=n // 5)
 

@@ -1,3 +1,4 @@
+import gc
 import random
 from collections import Counter
 from functools import partial
@@ -81,6 +82,15 @@ def test_a_forgotten_lease_gives_back_what_it_holds():
     lease.tokens(rig.now)
     del lease
     assert rig.segment.cell(0)["requests"] == 0
+
+
+def test_leases_and_balancers_die_together_in_a_cycle():
+    for _ in range(20):
+        rig = Rig(2)
+        rig.itself, rig.held = rig, [rig.lease() for _ in range(3)]
+        rig.held[0].tokens(rig.now)
+        del rig
+    gc.collect()
 
 
 def test_a_dead_process_takes_its_in_flight_along():

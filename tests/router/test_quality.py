@@ -1,16 +1,12 @@
 """Short versions of benchmarks/quality: the real Router and engine models, in simulated time."""
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-from headrace import Replica, Router, RouteRequest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from quality.run import Run
 from quality.scenarios import SCENARIOS
+
+from headrace import Replica, Router, RouteRequest
 
 S = 1_000_000_000
 

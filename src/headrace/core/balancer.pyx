@@ -1,3 +1,4 @@
+cimport cython
 from libc.math cimport fmax, fmin, isfinite
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -25,6 +26,8 @@ cdef double UNCLEAN_WEIGHT = 0.3
 cdef double MOST_TTFT = 4  # times the predicted one
 
 
+# The collector may not take `owner` away first: what is open is given back at the very end.
+@cython.no_gc_clear
 cdef class Lease:
     def __cinit__(self):
         self.due_place = -1
@@ -231,6 +234,7 @@ cdef void *zeros(size_t n, size_t size) except NULL:
     return p
 
 
+@cython.no_gc_clear
 cdef class Balancer:
     def __cinit__(self, Segment segment not None, int process, dict settings not None):
         cdef int i

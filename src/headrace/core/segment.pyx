@@ -30,9 +30,11 @@ OUTCOME_NAMES = ("ok", "client_error", "upstream_error", "incomplete", "timeout"
 FAILURE_NAMES = ("refused", "connect_timeout", "reset", "stale", "5xx", "cut", "timeout",
                  "error_event",
                  "going_away", "overloaded")
-SIZES = {"row": sizeof(row), "cell": sizeof(cell), "pair cell": sizeof(pair_cell), "model cell": sizeof(model_cell),
-         "group cell": sizeof(group_cell), "process cell": sizeof(process_cell), "series": sizeof(series),
-         "histogram": sizeof(hist)}
+SIZES = {
+    "row": sizeof(row), "cell": sizeof(cell), "pair cell": sizeof(pair_cell),
+    "model cell": sizeof(model_cell), "group cell": sizeof(group_cell),
+    "process cell": sizeof(process_cell), "series": sizeof(series), "histogram": sizeof(hist),
+}
 HIST_NAMES = ("duration", "ttft", "tpot", "itl", "queue_wait", "overhead", "probe")
 
 
@@ -90,7 +92,8 @@ cdef class Segment:
         cdef int i
         parts = {"header": (0, sizeof(fleet)),
                  "rows": (<char *>fleet_row(f, 0) - start, FLEET_SLOTS * sizeof(row)),
-                 "insertion counters": (<char *>fleet_inserted(f, 0) - start, FLEET_SLOTS * sizeof(uint64_t))}
+                 "insertion counters": (<char *>fleet_inserted(f, 0) - start,
+                                        FLEET_SLOTS * sizeof(uint64_t))}
         for i in range(self.processes + 1):
             name = "archive" if i == self.processes else f"process {i}"
             parts[name] = (<char *>fleet_block(f, i) - start, sizeof(process_block))
