@@ -456,6 +456,19 @@ def test_a_gap_across_another_first_token_is_no_sign_of_slowness():
             assert terms(rig, 0)["slowness"] == 1
 
 
+def test_a_gap_while_we_paused_reading_is_no_sign_of_slowness():
+    rig = Rig(1)
+    lease = rig.lease()
+    for n in range(100):
+        rig.now += 20 * MS
+        if n == 50:
+            lease.pause()
+            rig.now += 20 * S
+        lease.tokens(rig.now)
+    assert terms(rig, 0)["slowness"] == pytest.approx(1, abs=0.1)
+    assert rig.explain()["learned"]["base_step_s"] < 0.03
+
+
 def test_cancelled_and_failed_requests_teach_nothing():
     rig = Rig(1)
     for n in range(20):

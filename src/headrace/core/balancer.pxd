@@ -52,6 +52,7 @@ cdef class Lease:
     cdef int64_t max_tokens
     cdef bint estimated  # features can be held against usage
     cdef double features[12]
+    cdef bint paused  # by us since the last read
     cdef bint alone  # no prefill was pending there at dispatch: a sample for the prefill rate
     cdef double queued_tokens  # pending and uncached at dispatch
     cdef double expected_s  # to the first token

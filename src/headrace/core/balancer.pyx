@@ -46,8 +46,9 @@ cdef class Lease:
             return
         if self.first_ns == 0:
             self._first(now_ns)
-        elif self.owner.oldest[self.slot] == <void *>self and count > 0 and self.last_ns:
+        elif self.owner.oldest[self.slot] == <void *>self and count > 0 and not self.paused:
             self._sample_gap(now_ns, count)
+        self.paused = False
         self.generated += count
         self.last_ns = now_ns
         if self.stream:
@@ -55,7 +56,7 @@ cdef class Lease:
         atom_set_u64(&self.owner.block.cells[self.slot].progress_ns, now_ns)
 
     cdef void note_pause(self) noexcept:
-        self.last_ns = 0
+        self.paused = True
 
     cdef void _first(self, uint64_t now_ns) noexcept:
         self.first_ns = now_ns
@@ -537,7 +538,7 @@ cdef class Balancer:
         lease.kind, lease.max_tokens = request.kind, request.max_tokens
         lease.dispatched_ns = lease.start_at_ns = now_ns
         lease.first_ns = lease.last_ns = 0
-        lease.generated, lease.grown = 0, 0
+        lease.generated, lease.grown, lease.paused = 0, 0, False
         lease.hit_tokens = hit
         lease.estimated = request.estimated
         memcpy(lease.features, request.features, sizeof(lease.features))

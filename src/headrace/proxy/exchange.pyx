@@ -521,6 +521,7 @@ cdef class Exchange:
         if self.up is not None:
             if blocked:
                 self.up.pause()
+                self.lease.note_pause()
             else:
                 self.up.resume()
                 self.byte_ns = now

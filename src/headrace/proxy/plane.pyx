@@ -189,6 +189,8 @@ cdef class Plane:
         cdef Downstream client
         self.block.self.beat_ns = now
         self.follow()
+        if self.balancer is not None:
+            self.balancer.tick(now)
         self.wheel.advance(now)
         self.waiting_room.wake()
         self._resume_bodies()
