@@ -9,7 +9,7 @@ import time
 import pytest
 from gateway_process import Command, Fleet, free_port, get
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 
 class Load:
@@ -33,7 +33,7 @@ class Load:
     def finish(self):
         self.stopping.set()
         for thread in self.threads:
-            thread.join(20)
+            thread.join(60)
 
     def _run(self):
         body = json.dumps({"model": "tiny", "prompt": "hello", "max_tokens": 2}).encode()
@@ -99,10 +99,10 @@ def test_a_successor_takes_over_without_a_failed_connection(tmp_path, before, af
             time.sleep(0.3)
             new = successor(running, tmp_path, "--processes", after)
             stack.callback(new.stop)
-            new.wait_line(b"headrace ready")
+            new.wait_line(b"headrace ready", 60)
             counted = short.done, kept.done
-            assert running.gateway.process.wait(20) == 0
-            long.join(20)
+            assert running.gateway.process.wait(60) == 0
+            long.join(60)
             time.sleep(0.3)
             short.finish()
             kept.finish()
@@ -119,7 +119,7 @@ def test_a_successor_that_fails_leaves_the_running_gateway_alone(tmp_path):
             *("--port", str(free_port()), "--admin-port", str(running.admin_port)),
             *("--config", str(tmp_path / "headrace.yaml")),
         )
-        assert other.process.wait(20) == 1
+        assert other.process.wait(60) == 1
         assert b"a listener cannot be moved" in other.process.stderr.read()
         assert running.chat().endswith(b"data: [DONE]\n\n")
         assert running.gateway.process.poll() is None

@@ -8,6 +8,7 @@ import re
 from headrace.config.urls import normalize
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_WORKLOAD = re.compile(r"(statefulset|deployment)/[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _ORIGIN = re.compile(r"(\*|https?://[^/\s]+)\Z")
 
 
@@ -39,6 +40,12 @@ def header_name(text: str) -> str | None:
 def path(text: str) -> str | None:
     """A path of a URL."""
     return None if text.startswith("/") else "must begin with /"
+
+
+def workload(text: str) -> str | None:
+    """A workload of Kubernetes that can be scaled."""
+    fits = _WORKLOAD.match(text)
+    return None if fits else "must be statefulset/NAME or deployment/NAME"
 
 
 def origin(text: str) -> str | None:

@@ -563,6 +563,14 @@ class AutoscaleModel(Section, frozen=True, kw_only=True):
     model: A[str, setting("Name of the model.")]
     min_replicas: A[int, setting("Never fewer; 0: may be scaled to zero.", ge=0, le=1024)] = 1
     max_replicas: A[int, setting("Never more.", ge=1, le=1024)] = MAX_REPLICAS
+    workload: A[
+        str | None,
+        setting(
+            "`statefulset/NAME` or `deployment/NAME` in the namespace of `discovery.kubernetes`: "
+            "its scale follows the plan. Without it the plan is only published.",
+            check=checks.workload,
+        ),
+    ] = None
 
 
 class Autoscale(Section, frozen=True, kw_only=True):
@@ -592,7 +600,7 @@ class Autoscale(Section, frozen=True, kw_only=True):
     max_replicas: A[int, setting("Never more for a model.", ge=1, le=1024)] = MAX_REPLICAS
     models: A[
         tuple[AutoscaleModel, ...],
-        setting("Limits of single models: `{model, min_replicas, max_replicas}`."),
+        setting("Limits of single models: `{model, min_replicas, max_replicas, workload}`."),
     ] = ()
 
 

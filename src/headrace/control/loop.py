@@ -19,6 +19,7 @@ from aiohttp import web
 from headrace import config as configuration
 from headrace.config import Config, ReplicaConfig
 from headrace.control import admin, checks, engines, judging, membership
+from headrace.control.autoscale.actuator import Actuator
 from headrace.control.autoscale.service import Autoscale
 from headrace.control.discovery.sources import Sources
 from headrace.control.edge import repeat
@@ -69,6 +70,7 @@ class Control:
         self.reloader = Reloader(self)
         self.upward = Upward(self)
         self.autoscale = Autoscale(self)
+        self.actuator = Actuator(self)
         self.history = History()
         self.metrics_page = MetricsPage(self)
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -76,7 +78,7 @@ class Control:
         self.probe_places = asyncio.Semaphore(MAX_PROBES)
         self.fetcher: Fetcher
         self.admin_listeners: list[socket.socket] = []
-        self._scaling: asyncio.Task[None]
+        self._scaling: list[asyncio.Task[None]] = []
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by replica id
         self._checks: dict[str, judging.Checks] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -108,11 +110,15 @@ class Control:
             ("reload", self.reloader.watch),
         ):
             self.spawn(repeat(self.tally, part, turn))
-        self._scaling = self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn))
+        self._scaling = [
+            self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn)),
+            self.spawn(repeat(self.tally, "actuator", self.actuator.turn)),
+        ]
 
     async def leave(self) -> None:
         """A successor has the admin port: what acts on the outside ends, watching goes on."""
-        self._scaling.cancel()
+        for task in self._scaling:
+            task.cancel()
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
@@ -129,6 +135,7 @@ class Control:
         await self.fetcher.close()
         self.upward.close()
         self.autoscale.close()
+        await self.actuator.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something in the background until it ends or control closes."""

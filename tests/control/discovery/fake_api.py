@@ -7,6 +7,7 @@ from aiohttp import web
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/{ns}/endpointslices"
 PODS = "/api/v1/namespaces/{ns}/pods"
+SCALE = "/apis/apps/v1/namespaces/{ns}/{kind}/{name}/scale"
 
 
 class FakeApi:
@@ -20,11 +21,16 @@ class FakeApi:
         self.refuse = None  # (status, body) for every request
         self.list_delay_s = 0.0
         self.page = None  # objects a page, whatever the client asks
+        self.scales = {}  # "statefulsets/NAME" -> replicas
+        self.patches = []  # (what, body)
 
     async def start(self):
         app = web.Application()
         app.router.add_get(SLICES, lambda r: self._serve(r, "endpointslices"))
         app.router.add_get(PODS, lambda r: self._serve(r, "pods"))
+        app.router.add_get(SCALE, self._scale)
+        app.router.add_patch(SCALE, self._scale)
+        app.router.add_patch(PODS + "/{name}", self._patch_pod)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
@@ -77,6 +83,31 @@ class FakeApi:
         if request.query.get("watch"):
             return await self._watch(request, resource)
         return await self._list(request, resource)
+
+    async def _scale(self, request):
+        what = f"{request.match_info['kind']}/{request.match_info['name']}"
+        if self.refuse is not None or what not in self.scales:
+            status, body = self.refuse or (404, {"message": f"{what} not found"})
+            return web.json_response(body, status=status)
+        if request.method == "PATCH":
+            assert request.content_type == "application/merge-patch+json"
+            body = await request.json()
+            self.scales[what] = body["spec"]["replicas"]
+            self.patches.append((what, body))
+        spec = {"replicas": self.scales[what]}
+        return web.json_response({"kind": "Scale", "metadata": {}, "spec": spec})
+
+    async def _patch_pod(self, request):
+        name = request.match_info["name"]
+        assert request.content_type == "application/merge-patch+json"
+        body = await request.json()
+        self.patches.append((f"pods/{name}", body))
+        if name not in self.objects["pods"]:
+            return web.json_response({"message": "not found"}, status=404)
+        annotations = self.objects["pods"][name]["metadata"]["annotations"]
+        for key, value in body["metadata"]["annotations"].items():
+            annotations.pop(key, None) if value is None else annotations.update({key: value})
+        return web.json_response(self.objects["pods"][name])
 
     async def _list(self, request, resource):
         self.lists += 1

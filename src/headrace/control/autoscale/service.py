@@ -85,14 +85,19 @@ class Autoscale:
         return scaler
 
     def _load(self, model: str, members: list[Member]) -> tuple[float, float]:
-        """(load in busy replicas, requests waiting here), over all processes."""
+        """(load in busy replicas, requests waiting here), over all processes.
+
+        What other gateways have running counts as well, so that each of several asks for the whole.
+        """
         segment, registry = self.control.segment, self.control.registry
         load, rated = 0.0, 0.0
         for member in members:
             row = segment.row(member.slot)
             if row is None:
                 continue
-            load += segment.pair(registry.pair(member, model))["requests"] / row["max_concurrency"]
+            requests = segment.pair(registry.pair(member, model))["requests"]
+            requests += row["foreign_seqs"] / max(len(member.cards), 1)
+            load += requests / row["max_concurrency"]
             rated += row["max_concurrency"]
         queued = float(segment.model(registry.model_ids.of(model))["queued"])
         mean = rated / len(members) if members and rated else 1.0
