@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import resource
@@ -165,6 +166,8 @@ class Supervisor:
             await self._wait_serving(segment, control, elder.hello.serving)
         plane = await self._start_planes(segment, shares)
         await self._wait_ready(segment)
+        gc.collect()
+        gc.freeze()  # what start-up made stays: later collections need not walk it
         if elder is not None:
             elder.take()
         offer = self._offer(segment, control, listeners)

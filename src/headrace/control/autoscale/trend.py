@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
 
 LEAST_POINTS = 6  # half an hour; below that there is no trend, only a level
 LEVEL, TREND, DAMPING = 0.5, 0.1, 0.9
 
-try:
-    from statsmodels.tsa.holtwinters import Holt
-except ImportError:  # the extra is not installed
-    Holt = None
+
+@cache
+def _holt() -> Any | None:
+    """The model, imported when a forecast first needs it (100 MB); None without the extra."""
+    try:
+        from statsmodels.tsa.holtwinters import Holt
+    except ImportError:
+        return None
+    return Holt
 
 
 def available() -> bool:
     """Whether the library behind the trend is installed."""
-    return Holt is not None
+    return find_spec("statsmodels") is not None
 
 
 def deviation(residuals: Sequence[float], steps: int) -> float:
@@ -30,12 +38,13 @@ def deviation(residuals: Sequence[float], steps: int) -> float:
     """
     if not residuals:
         return 0.0
-    if Holt is None or len(residuals) < LEAST_POINTS:
+    holt = _holt() if len(residuals) >= LEAST_POINTS else None
+    if holt is None:
         recent = residuals[-3:]
         return sum(recent) / len(recent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = Holt(list(residuals), damped_trend=True, initialization_method="estimated")
+        model = holt(list(residuals), damped_trend=True, initialization_method="estimated")
         fit = model.fit(
             smoothing_level=LEVEL, smoothing_trend=TREND, damping_trend=DAMPING, optimized=False
         )
