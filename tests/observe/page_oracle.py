@@ -132,6 +132,8 @@ class Page:
         self.add("processes", [], control.process_count)
         self.add("config_generation", [], control.config_generation)
         self.add("config_errors", [], control.config_errors)
+        for source, count in control.sources.wanted.counts().items():
+            self.add("discovered_replicas", [source], count)
         for source, count in control.tally.bad_samples.items():
             self.add("bad_samples", [source], count)
         for (replica, kind), hist in control.tally.probes.items():

@@ -579,6 +579,13 @@ class Autoscale(Section, frozen=True, kw_only=True):
     history_path: A[
         str | None, setting("SQLite file with the load history; without it nothing outlives us.")
     ] = None
+    prometheus_url: A[
+        str | None,
+        setting(
+            "Prometheus that scrapes the gateways: gaps of the history are filled from it.",
+            check=checks.page_url,
+        ),
+    ] = None
     startup_s: A[
         float, setting("Start-up time of a replica until its own starts are learned.", ge=0)
     ] = 180.0

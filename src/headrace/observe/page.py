@@ -167,6 +167,8 @@ def _add_gpus(f: Families, member: Member) -> None:
 def _add_gateway(control: Control, f: Families) -> None:
     pagetext.add_overhead(control.segment, f["overhead_seconds"])
     f.add("retry_budget_balance", (), control.explainer.retry_budget())
+    for source, count in control.sources.wanted.counts().items():
+        f.add("discovered_replicas", (source,), count)
     f.add("processes", (), control.process_count)
     f.add("config_generation", (), control.config_generation)
     f.add("config_errors", (), control.config_errors)

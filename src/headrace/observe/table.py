@@ -77,6 +77,12 @@ METRICS = (
     Metric("desired_replicas", "gauge", ("model",), "Replicas the autoscaler asks for."),
     Metric("forecast_load", "gauge", ("model",), "Load expected at start-up time from now."),
     Metric("utilization", "gauge", ("model",), "Load over capacity, 0 to 1."),
+    Metric(
+        "discovered_replicas",
+        "gauge",
+        ("source",),
+        "Replicas that a source lists; 0: it answers, but nothing matches.",
+    ),
     Metric("processes", "gauge", (), "Data-plane processes configured."),
     Metric("config_generation", "gauge", (), "Counts configurations put in force."),
     Metric("config_errors", "counter", (), "Reloads refused."),

@@ -33,6 +33,14 @@ def test_lists_are_merged_by_url_and_what_was_written_down_wins():
     assert wanted.sources_of("b:8000") == [ADMIN, FILE, f"{DNS}:x"]
 
 
+def test_a_source_without_matches_counts_zero_and_a_silent_one_not_at_all():
+    wanted = Wanted()
+    wanted.set_list(CONFIG, [])
+    wanted.set_list(FILE, [replica("a"), replica("b")])
+    wanted.set_list("kubernetes", [])
+    assert wanted.counts() == {FILE: 2, "kubernetes": 0}
+
+
 def test_what_was_taken_out_stays_out_until_it_is_named_anew():
     wanted = Wanted()
     wanted.set_list(FILE, [replica("a"), replica("b")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping
 
 import msgspec
 
@@ -94,6 +95,14 @@ class Scaler:
         self._sum += load
         self._count += 1
         return finished
+
+    def take_history(self, bins: Mapping[int, float]) -> dict[int, float]:
+        """Take in past bins that are missing here; returns those that were."""
+        missing = {b: load for b, load in bins.items() if b not in self.history and b < self._bin}
+        self.history.update(missing)
+        self._usual.clear()
+        self._forecast = None
+        return missing
 
     def usual(self, at: int) -> float | None:
         """`usual_load`, remembered: past bins do not change."""

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from headrace.config import Autoscale as Settings
-from headrace.control.autoscale import victims
+from headrace.control.autoscale import backfill, victims
 from headrace.control.autoscale.policy import Limits
+from headrace.control.autoscale.profile import bin_of
 from headrace.control.autoscale.scaler import Plan, Scaler
 from headrace.control.autoscale.store import Store
+from headrace.control.fetch import FetchError
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
     from headrace.control.registry import Member
 
+log = logging.getLogger("headrace.autoscale")
+
 TURN_S = 5.0
+FILL_AGAIN_S = 300.0  # after Prometheus did not answer
 STARTING = ("warming",)
 
 
@@ -45,10 +51,13 @@ class Autoscale:
         self._scalers: dict[str, Scaler] = {}
         self._store = Store(control.config.autoscale.history_path)
         self._warming: dict[str, float] = {}  # replica id -> since when
+        self._filled: set[str] = set()  # models whose past Prometheus has been asked for
+        self._next_fill_s = 0.0
 
     async def turn(self) -> None:
         """Look at every model once, then wait."""
         self.look(time.time())
+        await self.fill_gaps(time.time())
         await asyncio.sleep(TURN_S)
 
     def close(self) -> None:
@@ -70,6 +79,23 @@ class Autoscale:
         for model in self.plans.keys() - known.keys():
             del self.plans[model]
 
+    async def fill_gaps(self, now_s: float) -> None:
+        """Ask Prometheus once for the past of every model that has come."""
+        base_url = self.control.config.autoscale.prometheus_url
+        if base_url is None or now_s < self._next_fill_s:
+            return
+        for model in self._scalers.keys() - self._filled:
+            try:
+                for span in backfill.spans(bin_of(now_s)):
+                    rated = self._rated(self.control.registry.known_models().get(model, []))
+                    found = await backfill.fetch(self.control.fetcher, base_url, model, rated, span)
+                    self._store.add(model, self._scalers[model].take_history(found))
+            except FetchError as error:
+                log.warning("autoscale.prometheus_url: %s; asked again later", error.detail)
+                self._next_fill_s = now_s + FILL_AGAIN_S
+                return
+            self._filled.add(model)
+
     def _scaler(self, model: str, now_s: float) -> Scaler:
         settings = self.control.config.autoscale
         scaler = self._scalers.get(model)
@@ -90,7 +116,7 @@ class Autoscale:
         What other gateways have running counts as well, so that each of several asks for the whole.
         """
         segment, registry = self.control.segment, self.control.registry
-        load, rated = 0.0, 0.0
+        load = 0.0
         for member in members:
             row = segment.row(member.slot)
             if row is None:
@@ -98,10 +124,14 @@ class Autoscale:
             requests = segment.pair(registry.pair(member, model))["requests"]
             requests += row["foreign_seqs"] / max(len(member.cards), 1)
             load += requests / row["max_concurrency"]
-            rated += row["max_concurrency"]
         queued = float(segment.model(registry.model_ids.of(model))["queued"])
-        mean = rated / len(members) if members and rated else 1.0
-        return load + queued / mean, queued
+        return load + queued / self._rated(members), queued
+
+    def _rated(self, members: list[Member]) -> float:
+        """Requests in flight that count as one busy replica; the mean where replicas differ."""
+        rows = [self.control.segment.row(member.slot) for member in members]
+        rated = [row["max_concurrency"] for row in rows if row is not None]
+        return sum(rated) / len(rated) if rated else 1.0
 
     def _learn_starts(self, now_s: float) -> None:
         """Note how long a replica that has just begun to serve was warming."""

@@ -54,6 +54,17 @@ class Wanted:
         """The sources that list a replica."""
         return [source for source in self._ordered() if replica_id in self._lists[source]]
 
+    def counts(self) -> dict[str, int]:
+        """How many replicas each source lists; one that has not answered yet is missing.
+
+        What is written down by hand is there only where something is.
+        """
+        return {
+            source: len(self._lists[source])
+            for source in self._ordered()
+            if self._lists[source] or source not in (CONFIG, ADMIN)
+        }
+
     def merged(self) -> dict[str, ReplicaConfig]:
         """Return every wanted replica by id."""
         merged: dict[str, ReplicaConfig] = {}
