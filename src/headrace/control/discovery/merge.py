@@ -40,7 +40,7 @@ class Wanted:
         self._struck.add(replica_id)
 
     def start_over(self, replicas: Iterable[ReplicaConfig]) -> None:
-        """Take the list of a configuration that was read again: where it speaks, it is the last word.
+        """Take the list of a configuration that was read again; where it speaks, it decides.
 
         What was taken out by hand is forgotten, and so are settings given by hand for its URLs.
         """
