@@ -211,6 +211,7 @@ class Run:
         if not fault.down_s:
             e.set_slow(now, fault.slow)
             return
+        self._progress(fault.replica, now)  # what it had answered before
         lost = e.kill(now)
         self.router.update(url, state="ejected")
         for serial in lost:  # clients come again at once

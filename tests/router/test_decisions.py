@@ -1,10 +1,10 @@
-"""Short versions of benchmarks/quality: the real Router and engine models, in simulated time."""
+"""Short versions of benchmarks/decisions: the real Router and engine models, in simulated time."""
 
 from collections import Counter
 
 import pytest
-from quality.run import Run
-from quality.scenarios import SCENARIOS
+from decisions.run import Run
+from decisions.scenarios import SCENARIOS
 
 from headrace import Replica, Router, RouteRequest
 

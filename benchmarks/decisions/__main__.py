@@ -1,6 +1,6 @@
-"""Writes benchmarks/quality.md: P99 TTFT of every policy in every scenario, as a ratio to the best.
+"""Writes benchmarks/decisions.md: P99 TTFT of every policy in every scenario, over the best.
 
-PYTHONPATH=src:benchmarks python -m quality --azure AzureLLMInferenceTrace_conv.csv
+PYTHONPATH=src:benchmarks python -m decisions --azure AzureLLMInferenceTrace_conv.csv
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD = """# Quality of the decisions
 P99 TTFT as a ratio to the best of the shipped policies (mean of {seeds} seeds, {requests} requests
 a run, the first fifth not counted; bold: best). The real Router before the engine models of
 `headrace.mock`, in simulated time; prompt lengths reach it with a 20 % error, output lengths not
-at all. Scenarios: `benchmarks/quality/scenarios.py`. Repeat it with
+at all. Scenarios: `benchmarks/decisions/scenarios.py`. Repeat it with
 
     {command}
 
@@ -30,13 +30,13 @@ at all. Scenarios: `benchmarks/quality/scenarios.py`. Repeat it with
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m quality", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m decisions", description=__doc__)
     parser.add_argument("--requests", type=int, default=8000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--scenarios", nargs="*", default=list(scenarios.SCENARIOS))
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     parser.add_argument("--azure", type=Path, help="csv of the Azure 2023 conversation trace")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "quality.md")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "decisions.md")
     return parser.parse_args()
 
 
@@ -73,7 +73,7 @@ def main() -> None:
         name: {policy: measure(name, policy, args) for policy in args.policies}
         for name in args.scenarios
     }
-    command = "PYTHONPATH=src:benchmarks python -m quality --azure FILE"
+    command = "PYTHONPATH=src:benchmarks python -m decisions --azure FILE"
     head = HEAD.format(seeds=args.seeds, requests=args.requests, command=command)
     args.out.write_text(head + table(p99, args.policies))
 

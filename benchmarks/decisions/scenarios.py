@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -212,7 +211,9 @@ def azure(seed: int, n: int) -> Scenario:
         )
     blocks, jobs = Blocks(seed), []
     with TRACE.open() as f:
-        for row in itertools.islice(csv.DictReader(f), seed * n, (seed + 1) * n):
+        rows = list(csv.DictReader(f))
+        start = seed * 5003 % (len(rows) - n)
+        for row in rows[start : start + n]:
             at = datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp()
             p, o = int(row["ContextTokens"]), max(1, int(row["GeneratedTokens"]))
             jobs.append((at, Job(max(p, 1), o, blocks.fresh(p + o))))
