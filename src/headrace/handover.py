@@ -15,7 +15,6 @@ import os
 import socket
 import stat
 import struct
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -59,8 +58,8 @@ def path_of(server: Server) -> Path:
     """Where gateways with this admin port meet: the configured path, or one of this user's own."""
     if server.take_over_path is not None:
         return Path(server.take_over_path)
-    own = os.environ.get("RUNTIME_DIRECTORY") or os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(own) if own else Path(tempfile.gettempdir())
+    names = ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR", "TMPDIR")
+    folder = Path(next((found for n in names if (found := os.environ.get(n))), "/tmp"))
     return folder / f"headrace-{os.geteuid()}" / f"{server.admin_host}-{server.admin_port}.sock"
 
 

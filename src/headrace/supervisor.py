@@ -103,9 +103,13 @@ class Child:
         pause = RESTART_FIRST_S
         while not self.stopping:
             started = time.monotonic()
-            self.process = await self._spawn()
-            code = await self.process.wait()
-            self.segment.retire(self.index)
+            try:
+                self.process = await self._spawn()
+            except OSError as error:  # no memory, no rights to run the interpreter …
+                code = str(error)
+            else:
+                code = str(await self.process.wait())
+                self.segment.retire(self.index)
             if self.stopping:
                 return
             if time.monotonic() - started > HEALTHY_AFTER_S:

@@ -40,14 +40,18 @@ def free_ports(count: int) -> int:
 class Command:
     """`headrace …` until `stop`; `wait_line` waits for a line on stderr."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(
+        self, *words: str, python: tuple[str, ...] = (), only: dict[str, str] | None = None
+    ) -> None:
+        """`python`: another interpreter, and what runs it; `only`: its whole environment."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
         env["PYTHONPATH"] = str(SRC)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", *words],
+            [*(python or (sys.executable,)), "-m", "headrace", *words],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=env,
+            env=env if only is None else only,
+            cwd=None if only is None else "/",
         )
         self.log = b""
 
