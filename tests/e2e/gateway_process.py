@@ -90,12 +90,14 @@ class Fleet:
         self.urls = [f"http://127.0.0.1:{self.first + i}" for i in range(replicas)]
         self.mock_words = ("--replicas", str(replicas), "--port", str(self.first), *mock)
         self.serve_words = serve
+        self.names_replicas = True  # on the command line; else the configuration does
 
     def __enter__(self) -> Fleet:
         self.mock = Command("mock", "--model", "tiny", *self.mock_words)
         self.mock.wait_line(b"headrace mock ready")
+        replicas = ("--replicas", *self.urls) if self.names_replicas else ()
         self.gateway = Command(
-            *("serve", "--replicas", *self.urls, "--host", "127.0.0.1", "--port", str(self.port)),
+            *("serve", *replicas, "--host", "127.0.0.1", "--port", str(self.port)),
             *("--admin-port", str(self.admin_port), "--processes", "1", *self.serve_words),
         )
         self.gateway.wait_line(b"headrace ready")

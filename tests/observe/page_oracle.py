@@ -82,8 +82,6 @@ class Page:
     def models(self):
         for name, number in [("other", 0), *self.control.registry.model_ids.by_name.items()]:
             cell = self.control.segment.model(number)
-            if number == 0 and not sum(cell["duration"]["buckets"]):
-                continue
             for counter in ("prompt_tokens", "completion_tokens", "estimated_prompt_tokens"):
                 self.add(counter, [name], cell[counter])
             self.add("queue_depth", [name], cell["queued"])

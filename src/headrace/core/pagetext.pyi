@@ -51,9 +51,8 @@ def add_model(
     tpot: Family,
     itl: Family,
     queue_wait: Family,
-    even_if_unused: bool = ...,
 ) -> None:
-    """The series of a model id; nothing with `even_if_unused=False` for one without requests."""
+    """The series of a model id."""
 
 def add_overhead(segment: Segment, overhead: Family) -> None:
     """The histogram of the gateway's own time."""

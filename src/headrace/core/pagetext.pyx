@@ -180,12 +180,10 @@ def add_model(Segment segment not None, int model, bytes labels not None, *,
               Family prompt_tokens not None, Family completion_tokens not None,
               Family estimated_prompt_tokens not None, Family queue_depth not None,
               Family request_duration not None, Family tpot not None, Family itl not None,
-              Family queue_wait not None, bint even_if_unused=True):
+              Family queue_wait not None):
     cdef model_cell total
     cdef model_cell *c
-    cdef uint64_t samples = 0
     cdef unsigned int p
-    cdef int i
     memset(&total, 0, sizeof(total))
     if not 0 <= model < FLEET_MODELS:
         raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
@@ -200,10 +198,6 @@ def add_model(Segment segment not None, int model, bytes labels not None, *,
         hist_merge(&total.tpot, &c.tpot)
         hist_merge(&total.itl, &c.itl)
         hist_merge(&total.queue_wait, &c.queue_wait)
-    for i in range(HIST_BUCKETS):
-        samples += total.duration.bucket[i]
-    if not (even_if_unused or samples):
-        return
     prompt_tokens.add_count(labels, total.prompt_tokens)
     completion_tokens.add_count(labels, total.completion_tokens)
     estimated_prompt_tokens.add_count(labels, total.estimated_prompt_tokens)

@@ -6,6 +6,8 @@ format, and its own writer is the oracle of the tests.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prometheus_client.exposition import choose_encoder
 
 from headrace.core.pagetext import Family
@@ -17,6 +19,7 @@ def escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
+@lru_cache(maxsize=1 << 15)
 def label_text(names: tuple[str, ...], values: tuple[str, ...]) -> bytes:
     """What stands between the braces of a sample."""
     pairs = zip(names, values, strict=True)

@@ -51,7 +51,9 @@ class MetricsPage:
         self._add_counters(families)
         yield
         models = _models(control)
-        if "other" not in models.values():  # a served model of that name keeps it
+        # From the start, so that the first unknown name adds no histograms; a served model of that
+        # name keeps it.
+        if "other" not in models.values():
             _add_model(control, families, 0, "other")
         for number, name in models.items():
             _add_model(control, families, number, name)
@@ -121,7 +123,6 @@ def _add_model(control: Control, f: Families, number: int, name: str) -> None:
         tpot=f["tpot_seconds"],
         itl=f["itl_seconds"],
         queue_wait=f["queue_wait_seconds"],
-        even_if_unused=number > 0,
     )
 
 
