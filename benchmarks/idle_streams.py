@@ -90,12 +90,7 @@ def main() -> int:
     loadgen.build()
     fit_streams(args)
     found = {}
-    for gateway in [*gateways.GATEWAYS, *map(gateways.custom, args.peer)]:
-        if gateway.name not in args.only:
-            continue
-        if not gateway.installed:
-            print(f"{gateway.name} is not installed: {gateway.install}", file=sys.stderr)
-            continue
+    for gateway in gateways.choose(args.only, args.peer):
         try:
             with loadgen.replicas(
                 REPLICAS,

@@ -206,19 +206,6 @@ def new_table(*headings: str) -> Table:
     return table
 
 
-def choose(args: argparse.Namespace) -> list[Gateway]:
-    """The gateways asked for that are installed; says how to get the others."""
-    chosen = []
-    for gateway in [*gateways.GATEWAYS, *map(gateways.custom, args.peer)]:
-        if args.only and gateway.name not in args.only:
-            continue
-        if gateway.installed:
-            chosen.append(gateway)
-        else:
-            note(f"{gateway.name} is not installed: {gateway.install}")
-    return chosen
-
-
 def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -268,7 +255,7 @@ def print_result(rounds: Rounds, versions: dict[str, str], args: argparse.Namesp
 
 def main() -> int:
     args = parse_args()
-    chosen = choose(args)
+    chosen = gateways.choose(args.only, args.peer)
     if not chosen:
         return 1
     loadgen.build()
@@ -277,7 +264,7 @@ def main() -> int:
     for number in range(args.rounds):
         note(f"round {number + 1} of {args.rounds}")
         rounds.append(measure_round(chosen, args))
-    versions = {g.name: gateways.version(g) or g.name for g in chosen}
+    versions = {g.name: gateways.version(g) for g in chosen}
     if args.json:
         document = {"versions": versions, "linux": platform.release(), "rounds": rounds}
         print(json.dumps(document))

@@ -145,7 +145,8 @@ def litellm(port: int, replicas: Sequence[int], scratch: Path, policy: str) -> l
     config.write_text(
         json.dumps({"model_list": models, "router_settings": {"routing_strategy": policy}})
     )
-    return ["litellm", "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    program = ["env", "LITELLM_LOCAL_MODEL_COST_MAP=True", "litellm"]
+    return [*program, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
 
 
 def headrace(port: int, replicas: Sequence[int], scratch: Path, policy: str) -> list[str]:
