@@ -28,7 +28,7 @@ cdef enum:
 
 
 cdef inline model_cell *_cell(Exchange x):
-    return &x.plane.block.models[<int>x.model.id if x.model is not None else 0]
+    return &x.plane.block.models[x.model.id if x.model is not None else 0]
 
 
 cdef int decided(Exchange x) except -1:

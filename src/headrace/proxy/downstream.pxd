@@ -26,7 +26,8 @@ cdef enum DownstreamPhase:
 cdef class Downstream(Timed):
     cdef Plane plane
     cdef object transport
-    cdef object parser
+    cdef object send  # transport.write
+    cdef object feed  # feed_data of the parser
     cdef Exchange exchange
     cdef readonly int phase
     cdef bytes held  # part of a head, or pipelined requests
@@ -52,6 +53,11 @@ cdef class Downstream(Timed):
     cdef int _consume(self, bytes data) except -1
     cdef Py_ssize_t _take_head(self, bytes data, size_t at) except -1
     cdef Py_ssize_t _take_body(self, bytes data, size_t at) except -1
+    cdef int _stash(self, bytes data) except -1
+    cdef int _start(self, bytes head, bytes data, size_t end, size_t stop) except -1
+    cdef int _fill(self, bytes data, size_t at, size_t stop) except -1
+    cdef int _keep(self, bytes data, size_t at, size_t n) except -1
+    cdef int _served(self, bytes body, uint64_t now) except -1
     cdef int _body_complete(self) except -1
     cdef int _bad(self) except -1
     cdef int _linger(self) except -1

@@ -38,7 +38,8 @@ cdef class Downstream(Timed):
         self.transport = transport
         address = transport.get_extra_info("peername")
         self.peer = address[0].partition("%")[0].encode() if address else b"unknown"
-        self.parser = HttpRequestParser(self)
+        self.feed = HttpRequestParser(self).feed_data
+        self.send = transport.write
         self.exchange = Exchange(self.plane, self)
         self.phase = DOWN_HEAD
         self.head_due_ns = now + self.plane.client_header_ns
@@ -59,7 +60,7 @@ cdef class Downstream(Timed):
         self.phase = DOWN_CLOSED
         self.plane.wheel.forget(self)
         self.plane.client_left(self)
-        self.transport = self.parser = self.exchange = self.held = self.whole = None
+        self.transport = self.send = self.feed = self.exchange = self.held = self.whole = None
 
     def _gone(self):
         if self.phase != DOWN_CLOSED:
@@ -101,10 +102,11 @@ cdef class Downstream(Timed):
             if self.transport is not None:
                 self.transport.abort()
 
-    def _stash(self, bytes data):
+    cdef int _stash(self, bytes data) except -1:
         self.held = data if self.held is None else self.held + data
         if PyBytes_GET_SIZE(self.held) > MAX_PIPELINED_BYTES:
             self._pause()
+        return 0
 
     cdef int _consume(self, bytes data) except -1:
         """Requests one after the other, until the data ends or one of them is being served."""
@@ -161,7 +163,7 @@ cdef class Downstream(Timed):
         self._start(data[at:end], data, end, stop)
         return stop
 
-    def _start(self, bytes head, bytes data, size_t end, size_t stop):
+    cdef int _start(self, bytes head, bytes data, size_t end, size_t stop) except -1:
         cdef Exchange x = self.exchange
         cdef uint64_t now = clock_ns()
         cdef size_t size = PyBytes_GET_SIZE(data)
@@ -182,6 +184,7 @@ cdef class Downstream(Timed):
                 self._fill(data, end, stop)
         elif self.phase == DOWN_DISCARD and stop > end:
             self._fill(data, end, stop)
+        return 0
 
     def _wait_for_head(self, bytes data, size_t at):
         """Not complete: keep it, unless it is no HTTP already."""
@@ -189,7 +192,7 @@ cdef class Downstream(Timed):
         cdef size_t size = PyBytes_GET_SIZE(data)
         cdef char *lf = <char *>memchr(s + at, 10, size - at)
         cdef unsigned char first = s[at]
-        if not 65 <= first <= 90 or lf == s + at or (lf != NULL and lf[-1] != 13):
+        if not 65 <= first <= 90 or lf == s + at or (lf != NULL and (lf - 1)[0] != 13):
             return self._bad_at(size)
         if self.served and self.head_due_ns == 0:
             self.head_due_ns = clock_ns() + self.plane.client_header_ns
@@ -210,11 +213,11 @@ cdef class Downstream(Timed):
         self._fill(data, at, stop)
         return stop
 
-    def _fill(self, bytes data, size_t at, size_t stop):
+    cdef int _fill(self, bytes data, size_t at, size_t stop) except -1:
         """Bytes of the body's framing, parsed already: keep or drop what is body in them."""
         cdef const char *payload
         cdef size_t n
-        while at < stop and self.phase in (DOWN_BODY, DOWN_DISCARD):
+        while at < stop and (self.phase == DOWN_BODY or self.phase == DOWN_DISCARD):
             at += framing_next(&self.f, PyBytes_AS_STRING(data) + at, stop - at, &payload, &n)
             if self.phase == DOWN_DISCARD:
                 self.lingered += n
@@ -229,8 +232,9 @@ cdef class Downstream(Timed):
         elif self.phase == DOWN_BODY and self.plane.is_over_buffered():
             self._pause()
             self.plane.hold_body(self)
+        return 0
 
-    def _keep(self, bytes data, size_t at, size_t n):
+    cdef int _keep(self, bytes data, size_t at, size_t n) except -1:
         cdef const char *payload = PyBytes_AS_STRING(data) + at
         cdef size_t length = max(self.exchange.r.content_length, 0)
         if self.f.kind == FRAMING_LENGTH and self.filled == 0 and n == length:
@@ -241,13 +245,14 @@ cdef class Downstream(Timed):
             memcpy(PyBytes_AS_STRING(self.whole) + self.filled, payload, n)
         elif <int64_t>(self.filled + n) > self.plane.max_body_bytes:
             self.exchange.refuse_body()
-            return
+            return 0
         else:
             if self.pieces is None:
                 self.pieces = Buffer()
             self.pieces.add(payload, n)
         self.filled += n
         self.plane.block.self.buffered_bytes += <int64_t>n
+        return 0
 
     cdef int _body_complete(self) except -1:
         cdef bytes body = self.whole
@@ -259,17 +264,16 @@ cdef class Downstream(Timed):
         self._served(body, clock_ns())
         return 0
 
-    def _served(self, bytes body, uint64_t now):
+    cdef int _served(self, bytes body, uint64_t now) except -1:
         if self.parsed != 1:
-            self._bad()  # parser and framing disagree on where the message ends
-            return
-        self.exchange.on_request(body, now)
+            return self._bad()  # parser and framing disagree on where the message ends
+        return self.exchange.on_request(body, now)
 
     cdef bint _parses(self, bytes data, size_t start, size_t end):
         if start == end:
             return True
         try:
-            self.parser.feed_data(data if start == 0 and end == <size_t>PyBytes_GET_SIZE(data)
+            self.feed(data if start == 0 and end == <size_t>PyBytes_GET_SIZE(data)
                                   else data[start:end])
             return True
         except httptools.HttpParserError:
@@ -310,7 +314,7 @@ cdef class Downstream(Timed):
 
     cdef int write(self, bytes data) except -1:
         if self.phase != DOWN_CLOSED:
-            self.transport.write(data)
+            self.send(data)
         return 0
 
     cdef int next_request(self, bint close) except -1:

@@ -11,7 +11,8 @@ from libc.stdint cimport int64_t, uint16_t, uint64_t
 from headrace.core.balancer cimport Lease, RouteRequest
 from headrace.proxy.head cimport framing, request_head, response_head
 from headrace.proxy.observer cimport Observer
-from headrace.proxy.plane cimport Plane
+from headrace.proxy.wire cimport Buffer
+from headrace.proxy.plane cimport Model, Plane
 
 cdef class Exchange
 
@@ -51,7 +52,7 @@ cdef class Exchange:
     cdef bytes trace_line  # for the replica; empty without tracing
     cdef bytes trace_text  # for the record; empty if not sampled
     cdef uint64_t trace_stays  # ids of the client's headers that trace_line stands for
-    cdef object model  # snapshot.ModelInfo; None: not known (yet)
+    cdef Model model  # None: not known (yet)
     cdef RouteRequest waiting_request  # of a request in the waiting room
     cdef int endpoint
     cdef bint routed  # counts as a request in the gateway
@@ -108,7 +109,7 @@ cdef class Exchange:
     cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1
     cdef bytes _read_id(self)
     cdef void _set_deadline(self, uint64_t now_ns)
-    cdef bytes _own_lines(self)
+    cdef int _add_own_lines(self, Buffer out) except -1
     cdef bytes text(self, uint64_t at, uint64_t size)
     # error answers and our own pages; both end the request
     cdef int reply(self, int status, str code, str message, str param, double retry_after_s,

@@ -131,14 +131,14 @@ cdef class Exchange:
         self.queued_ns = now_ns
         self.waiting_request, self.plane.request = self.plane.request, RouteRequest()
         self.plane.block.self.queued += 1
-        self.plane.block.models[<int>self.model.id].queued += 1
+        self.plane.block.models[self.model.id].queued += 1
         self.plane.wheel.set(self.down, now_ns + self.plane.queue_timeout_ns)
 
     def stop_waiting(self):
         self.queue_wait_ns = clock_ns() - self.queued_ns
         self.waiting_request = None
         self.plane.block.self.queued -= 1
-        self.plane.block.models[<int>self.model.id].queued -= 1
+        self.plane.block.models[self.model.id].queued -= 1
 
     def try_waiting(self):
         """Whether a replica has room by now; then the request is on its way."""
@@ -320,8 +320,8 @@ cdef class Exchange:
             chunked = True
         self.closes = self.closes or not delimited or self.plane.leaving
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
-        write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes,
-                       self._own_lines())
+        write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes)
+        self._add_own_lines(self.plane.out)
         if self.kept_bytes > JOINED_BYTES and self.up.has_unsent():
             self.reusable = False
         self.holds = self.plane.before_first_token
@@ -580,16 +580,17 @@ cdef class Exchange:
     cdef bytes text(self, uint64_t at, uint64_t size):
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self.head) + at, size)
 
-    cdef bytes _own_lines(self):
+    cdef int _add_own_lines(self, Buffer out) except -1:
         """Lines that every response of a replica gets."""
-        cdef bytes lines = b"x-request-id: " + self.request_id + b"\r\n"
-        if self.up is not None:
-            lines += self.up.pool.replica_line
+        out.add(b"x-request-id: ", 14)
+        out.add_bytes(self.request_id)
+        out.add(b"\r\n", 2)
+        out.add_bytes(self.up.pool.replica_line)
         if self.r.flags & HEAD_DEBUG:
-            lines += booking.decision_line(self)
+            out.add_bytes(booking.decision_line(self))
         if self.r.origin.len:
-            lines += gate.cors_lines(self)
-        return lines
+            out.add_bytes(gate.cors_lines(self))
+        return out.add(b"\r\n", 2)
 
     def refuse(self, int status, str code, str message, bint close=False, str param=None):
         """An error answer; also for a head that could not be read."""

@@ -20,22 +20,26 @@ cdef enum PathKind:  # as in paths.py
     PATH_ONE_ENGINE
     PATH_NOT_FOUND
 
+cdef bytes POST = b"POST"
+cdef bytes HEAD = b"HEAD"
+
 assert paths.NOT_FOUND == PATH_NOT_FOUND
 
 
 cdef int check(Exchange x, uint64_t now_ns) except -1:
     cdef bytes path = _path(x)
-    cdef bytes method = x.text(x.r.method.at, x.r.method.len)
+    cdef bytes method = _method(x)
     cdef int kind
-    x.is_head = method == b"HEAD"
+    cdef tuple route
+    x.is_head = method is HEAD
     if x.r.flags & HEAD_EXPECTS:
         return _refuse(x, 400, "invalid_request", "the expectation is not known; 100-continue is")
     if path is None:
         return _refuse(x, 400, "invalid_request", "the request target is not a path")
-    route = x.plane.routes.get(path)
+    route = <tuple>x.plane.routes.get(path)
     if route is None:
         route = classify(path, x.plane.blocked)
-    kind, x.endpoint = route
+    kind, x.endpoint = route[0], route[1]
     if kind <= PATH_READY:
         return _own(x, kind, method, path)
     if x.r.origin.len and x.r.preflight_method.len and method == b"OPTIONS":
@@ -50,7 +54,7 @@ cdef int check(Exchange x, uint64_t now_ns) except -1:
     if method == b"OPTIONS":
         x.answer_page(204, b"", b"", b"allow: POST, OPTIONS\r\n" if kind == PATH_POST_ONLY else b"")
         return 1
-    if kind == PATH_POST_ONLY and method != b"POST":
+    if kind == PATH_POST_ONLY and method is not POST:
         return _wrong_method(x, b"POST, OPTIONS")
     if method == b"TRACE":
         return _wrong_method(x, b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
@@ -61,6 +65,15 @@ cdef int check(Exchange x, uint64_t now_ns) except -1:
         return _refuse(x, 413, "body_too_large",
                        f"body of {x.r.content_length} bytes, limit {x.plane.max_body_bytes}")
     return _room(x, now_ns)
+
+
+cdef bytes _method(Exchange x):
+    cdef const char *m = PyBytes_AS_STRING(x.head)
+    if x.r.method.len == 4 and memcmp(m, b"POST", 4) == 0:
+        return POST
+    if x.r.method.len == 4 and memcmp(m, b"HEAD", 4) == 0:
+        return HEAD
+    return x.text(0, x.r.method.len)
 
 
 cdef int _room(Exchange x, uint64_t now_ns) except -1:

@@ -82,7 +82,7 @@ cdef int _take_model(Exchange x, bytes name, span, bint form=False) except -1:
     x.model = x.plane.aliases[name]
     if x.model is None:
         return _refuse(x, 503, "no_replica", "nobody serves the model behind this alias", "model")
-    value = x.model.name.encode() if form else orjson.dumps(x.model.name)
+    value = x.model.name if form else orjson.dumps(x.model.info.name)
     x.body = x.body[:span[0]] + value + x.body[span[1]:]
     return 0
 
@@ -124,7 +124,7 @@ cdef int _fill(Exchange x, BodyScan scan) except -1:
     if x.r.session.len:
         q.offer_session(0, PyBytes_AS_STRING(x.head) + x.r.session.at, x.r.session.len)
     if scan is not None:
-        q.fill(scan, x.model.name.encode(), KINDS[x.endpoint])
+        q.fill(scan, x.model.name, KINDS[x.endpoint])
     else:
         q.kind = KINDS[x.endpoint]
     x.stream = q.stream

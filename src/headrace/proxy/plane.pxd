@@ -12,6 +12,14 @@ from headrace.proxy.wheel cimport Wheel
 from headrace.proxy.wire cimport Buffer
 
 
+cdef class Model:
+    """A served model, as requests need it."""
+
+    cdef readonly int id
+    cdef readonly bytes name
+    cdef readonly object info  # snapshot.ModelInfo
+
+
 cdef class Plane:
     cdef readonly object loop
     cdef readonly Segment segment
@@ -27,9 +35,9 @@ cdef class Plane:
     cdef uint64_t blob_seen
     # replicas and models
     cdef list pools  # slot -> Pool or None
-    cdef dict models  # name (bytes) -> ModelInfo
-    cdef dict aliases  # name (bytes) -> ModelInfo of what the replica is asked for
-    cdef object only_model  # ModelInfo if exactly one is known
+    cdef dict models  # name -> Model
+    cdef dict aliases  # name -> Model that the replica is asked for; None: not known
+    cdef Model only_model  # if exactly one is known
     # settings, dense
     cdef int64_t max_body_bytes, max_header_bytes, max_buffered_bytes
     cdef uint64_t connect_ns, first_byte_ns, idle_ns, request_ns, write_ns

@@ -47,6 +47,13 @@ def _ns(double seconds, bint zero_is_off=False):
     return NEVER if zero_is_off and seconds == 0 else <uint64_t>(seconds * 1e9)
 
 
+cdef class Model:
+    def __init__(self, info):
+        self.id = info.id
+        self.name = info.name.encode()
+        self.info = info
+
+
 cdef class Plane:
     def __init__(self, Segment segment not None, int index, loop):
         self.loop = loop
@@ -172,14 +179,14 @@ cdef class Plane:
         for model in self.models.values():
             if model.id not in known:
                 self.balancer.clear_model(model.id)
-        self.models = {model.name.encode(): model for model in snapshot.models}
+        self.models = {model.name.encode(): Model(model) for model in snapshot.models}
         for info in snapshot.replicas:
             self.balancer.set_replica(info.slot, info.id)
         for model in snapshot.models:
             self.balancer.set_model(model.id, model.group, model.slots, model.pairs)
         aliases = snapshot.config.routing.model_aliases
         self.aliases = {a.encode(): self.models.get(b.encode()) for a, b in aliases.items()}
-        self.only_model = snapshot.models[0] if len(snapshot.models) == 1 else None
+        self.only_model = next(iter(self.models.values())) if len(self.models) == 1 else None
 
     # ---- every tick
 

@@ -25,14 +25,15 @@ cdef class Upstream(Timed):
     cdef Exchange exchange  # whom it works for
     cdef object transport
     cdef object task  # of the connect
-    cdef object parser  # httptools; None when the last message left it in the middle
+    cdef object write  # of the transport
+    cdef object feed  # of a parser; None when the last message left it in the middle
     cdef bytes held  # of a head that is not complete
     cdef int phase
     cdef bint reused
     cdef bint parsing_body  # the parser counts the body along, so that it can be used again
     cdef bint paused
     cdef uint64_t idle_since_ns
-    cdef int fd  # of the socket, to look whether the replica has closed it
+    cdef int fd  # of the socket
 
     cdef void connect(self, uint64_t now_ns)
     cdef void send(self, Exchange exchange, bytes first, bytes second)

@@ -11,18 +11,13 @@ from httptools import HttpResponseParser
 
 from headrace.core.fleet cimport FAILURE_CONNECT_TIME, FAILURE_REFUSED, FAILURE_RESET, FAILURE_STALE
 from headrace.proxy.clock cimport now_ns as clock_ns
+from headrace.proxy.clock cimport now_ns
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.wheel cimport NEVER, Timed
 
 log = logging.getLogger("headrace.proxy")
-
-cdef extern from "sys/socket.h" nogil:
-    enum:
-        MSG_PEEK
-        MSG_DONTWAIT
-    ssize_t recv(int fd, void *buffer, size_t size, int flags)
 
 cdef extern from "sys/ioctl.h" nogil:
     int ioctl(int fd, unsigned long request, ...)
@@ -78,6 +73,7 @@ cdef class Upstream(Timed):
 
     def connection_made(self, transport):
         self.transport = transport
+        self.write = transport.write
         if self.phase != UP_CONNECTING or self.exchange is None:
             self.phase = UP_CLOSED
             transport.abort()
@@ -99,24 +95,16 @@ cdef class Upstream(Timed):
         """Write a request; second may be empty."""
         self.exchange = exchange
         self.phase = UP_HEAD
-        self.transport.write(first)
+        self.write(first)
         if PyBytes_GET_SIZE(second):
-            self.transport.write(second)
+            self.write(second)
 
     cdef bint is_usable(self):
-        """Whether it may carry another request: not too old, and neither closed nor spoken on by
-        the replica.
-
-        The kernel may know of a close that the loop has not come to yet, hence the look.
-        """
-        cdef char byte
-        cdef ssize_t n
+        """Whether it may carry another request: neither closed nor too old."""
         if self.phase != UP_IDLE:
             return False
-        if clock_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
-            n = recv(self.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)
-            if n < 0 or (n > 0 and self.pool.tls is not None):
-                return True
+        if now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
+            return True
         self.close()
         return False
 
@@ -135,7 +123,7 @@ cdef class Upstream(Timed):
         self.phase = UP_IDLE
         self.reused = True
         if not self.parsing_body:
-            self.parser = None
+            self.feed = None
         self.resume()
         self.idle_since_ns = now_ns
         self.pool.plane.wheel.set(self, now_ns + self.pool.plane.upstream_idle_ns)
@@ -193,6 +181,7 @@ cdef class Upstream(Timed):
         return False
 
     def connection_lost(self, error):
+        self.write = self.feed = None
         if self.phase == UP_CLOSED:
             self.transport = None
             return
@@ -258,11 +247,11 @@ cdef class Upstream(Timed):
 
     cdef bint _parses(self, bytes data, size_t size, bint whole):
         """Let the parser judge the first size bytes, or all of them."""
-        if self.parser is None:
-            self.parser = HttpResponseParser(SILENT)
+        if self.feed is None:
+            self.feed = HttpResponseParser(SILENT).feed_data
         try:
-            self.parser.feed_data(data if whole else data[:size])
+            self.feed(data if whole else data[:size])
             return True
         except httptools.HttpParserError:
-            self.parser = None
+            self.feed = None
             return False

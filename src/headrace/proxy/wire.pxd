@@ -29,7 +29,6 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
                        bytes host_line,
                        bytes key_line, bytes request_id, bytes peer, bytes proto_line,
                        bytes trace_line, int64_t body_bytes) except -1
-# chunked: the body follows in chunks; own: whole lines of ours.
+# Without the empty line; chunked: the body follows in chunks.
 cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
-                        bint close,
-                        bytes own) except -1
+                        bint close) except -1
