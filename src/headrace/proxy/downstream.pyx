@@ -40,6 +40,8 @@ cdef class Downstream(Timed):
         self.peer = address[0].partition("%")[0].encode() if address else b"unknown"
         self.feed = HttpRequestParser(self).feed_data
         self.send = transport.write
+        # Nothing is held back for the end of the loop's turn: one write a read, while its bytes are warm.
+        transport.set_write_buffer_limits(0)
         self.exchange = Exchange(self.plane, self)
         self.phase = DOWN_HEAD
         self.head_due_ns = now + self.plane.client_header_ns

@@ -11,7 +11,6 @@ from httptools import HttpResponseParser
 
 from headrace.core.fleet cimport FAILURE_CONNECT_TIME, FAILURE_REFUSED, FAILURE_RESET, FAILURE_STALE
 from headrace.proxy.clock cimport now_ns as clock_ns
-from headrace.proxy.clock cimport now_ns
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.pool cimport Pool
@@ -74,6 +73,7 @@ cdef class Upstream(Timed):
     def connection_made(self, transport):
         self.transport = transport
         self.write = transport.write
+        transport.set_write_buffer_limits(0)
         if self.phase != UP_CONNECTING or self.exchange is None:
             self.phase = UP_CLOSED
             transport.abort()
@@ -103,7 +103,7 @@ cdef class Upstream(Timed):
         """Whether it may carry another request: neither closed nor too old."""
         if self.phase != UP_IDLE:
             return False
-        if now_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
+        if clock_ns() - self.idle_since_ns < self.pool.plane.upstream_idle_ns:
             return True
         self.close()
         return False
