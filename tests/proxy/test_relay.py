@@ -6,6 +6,7 @@ import struct
 import time
 
 import pytest
+
 from tests.proxy.conftest import Replica, eventually, read_all
 
 OK, UPSTREAM_ERROR, CLIENT_CLOSED = 0, 2, 5

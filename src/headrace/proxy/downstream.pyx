@@ -40,7 +40,7 @@ cdef class Downstream(Timed):
         self.peer = address[0].partition("%")[0].encode() if address else b"unknown"
         self.feed = HttpRequestParser(self).feed_data
         self.send = transport.write
-        # Nothing is held back for the end of the loop's turn: one write a read, while its bytes are warm.
+        # Nothing waits for the end of the loop's turn: one write a read, while its bytes are warm.
         transport.set_write_buffer_limits(0)
         self.exchange = Exchange(self.plane, self)
         self.phase = DOWN_HEAD
@@ -275,8 +275,10 @@ cdef class Downstream(Timed):
         if start == end:
             return True
         try:
-            self.feed(data if start == 0 and end == <size_t>PyBytes_GET_SIZE(data)
-                                  else data[start:end])
+            if start == 0 and end == <size_t>PyBytes_GET_SIZE(data):
+                self.feed(data)
+            else:
+                self.feed(data[start:end])
             return True
         except httptools.HttpParserError:
             return False

@@ -95,7 +95,8 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
     return out.add(b"\r\n\r\n", 4)
 
 
-cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked, bint close) except -1:
+cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
+                        bint close) except -1:
     """The head for the client."""
     cdef uint64_t drop = RESPONSE_STAYS
     if chunked:
