@@ -17,7 +17,7 @@ class FakeApi:
         self.objects = {"endpointslices": {}, "pods": {}}
         self.version = 100
         self.watchers = {"endpointslices": [], "pods": []}
-        self.lists = self.watches = 0
+        self.lists = self.watches = self.refused = 0
         self.refuse = None  # (status, body) for every request
         self.list_delay_s = 0.0
         self.page = None  # objects a page, whatever the client asks
@@ -78,6 +78,7 @@ class FakeApi:
 
     async def _serve(self, request, resource):
         if self.refuse is not None:
+            self.refused += 1
             status, body = self.refuse
             return web.json_response(body, status=status)
         if request.query.get("watch"):

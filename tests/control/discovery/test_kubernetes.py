@@ -89,7 +89,20 @@ def test_a_missed_delete_is_repaired_at_the_next_list():
     asyncio.run(run())
 
 
-def test_410_lists_again_at_once():
+@pytest.mark.parametrize("status", [410, 500])
+def test_a_server_that_refuses_everything_is_not_stormed(monkeypatch, status):
+    monkeypatch.setattr(informer, "BACKOFF_FIRST_S", 0.05)
+    monkeypatch.setattr(informer, "BACKOFF_MAX_S", 0.2)
+
+    async def run():
+        async with following(prepare=lambda f: setattr(f, "refuse", (status, {}))) as (f, _):
+            await asyncio.sleep(0.5)
+            assert 2 <= f.refused <= 30
+
+    asyncio.run(run())
+
+
+def test_410_lists_again_soon():
     async def run():
         async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
             await until(lambda: p == [[A]] and f.watchers["endpointslices"] and f.watchers["pods"])

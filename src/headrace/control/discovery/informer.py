@@ -63,16 +63,13 @@ class Informer:
                 version = await self._list()
                 pause_s = BACKOFF_FIRST_S
                 await self._watch(version)
-                continue  # an ordinary end: list again at once
             except Refused as error:
                 log.warning("%s", error)
-                gone = error.status == 410
             except (aiohttp.ClientError, OSError, ValueError, KeyError) as error:
                 log.warning("%s: %s; what was seen last stays in force", self.kind.resource, error)
-                gone = False
-            if not gone:
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
-                pause_s = min(pause_s * 2, BACKOFF_MAX_S)
+            # Also after an ordinary end or a 410: one that comes at once, every time, would spin.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+            pause_s = min(pause_s * 2, BACKOFF_MAX_S)
 
     async def _ask(self, **more: Any) -> Any:
         verb = VERBS["watch" in more]
