@@ -5,6 +5,7 @@ No prompt text, no keys, no header but the request id. JSON escaping keeps every
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
@@ -70,7 +71,13 @@ class AccessLog:
         """Write what is queued, then close the file."""
         self._queue.put(None)
         self._thread.join(timeout=CLOSE_TIMEOUT_S)
-        self._handler.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        """The next line opens it again; what cannot be written any more is given up."""
+        if isinstance(self._handler, _File):
+            with contextlib.suppress(OSError, ValueError):
+                self._handler.close()
 
     def _run(self) -> None:
         is_open = True
@@ -81,12 +88,13 @@ class AccessLog:
             text = "\n".join(lines)
             record = logging.LogRecord("access", logging.INFO, "", 0, text, None, None)
             try:
-                if self._reopens.is_set() and isinstance(self._handler, _File):
+                if self._reopens.is_set():
                     self._reopens.clear()
-                    self._handler.close()  # the next line opens it
+                    self._close_file()
                 self._handler.handle(record)
             except (OSError, ValueError):
                 self._failed += len(lines)
+                self._close_file()
 
     def _next_lines(self) -> tuple[list[str], bool]:
         """Wait for a line and take what else is there; False with the last ones."""
