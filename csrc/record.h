@@ -22,6 +22,8 @@ struct access_record {
     int64_t completion_tokens; /* -1: unknown */
     int64_t cached_tokens;     /* -1: unknown */
     double tpot_s;             /* 0: unknown */
+    double matched_tokens;     /* of the prompt, in the replica's cache as routing saw it */
+    double score;              /* of the replica; what it means is the policy's matter */
     int32_t slot;              /* -1: none */
     uint32_t generation;       /* of the slot */
     uint16_t model;

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import time
 from typing import Any
 
 import aiohttp
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -38,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url", nargs="?", default="http://127.0.0.1:29000", help="admin URL (default: %(default)s)"
     )
-    parser.add_argument("--api-key", help="the gateway's admin key", metavar="KEY")
+    parser.add_argument(
+        "--api-key", help="admin key (else $HEADRACE_AUTH__ADMIN_API_KEY)", metavar="KEY"
+    )
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between updates")
     parser.add_argument("--once", action="store_true", help="print one picture and end")
     parser.add_argument("--json", action="store_true", help="print one document and end")
@@ -55,6 +59,10 @@ def run(args: argparse.Namespace) -> int:
         return 2
     try:
         return asyncio.run(watch(args))
+    except aiohttp.ClientResponseError as error:
+        hint = "; is --api-key the admin key?" if error.status == 401 else ""
+        print(f"headrace top: {args.url}: {error.status} {error.message}{hint}", file=sys.stderr)
+        return 1
     except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
         if not args.quiet:
             print(f"headrace top: {args.url}: {error}", file=sys.stderr)
@@ -64,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
 async def fetch(session: aiohttp.ClientSession, args: argparse.Namespace) -> dict[str, Any]:
     """The dashboard's document; raises ClientError for anything but a 200."""
     url = args.url.rstrip("/") + "/dashboard/data"
-    headers = {"authorization": f"Bearer {args.api_key}"} if args.api_key else {}
+    key = args.api_key or os.environ.get("HEADRACE_AUTH__ADMIN_API_KEY")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
     async with session.get(url, headers=headers, raise_for_status=True) as answer:
         document: dict[str, Any] = await answer.json()
         return document
@@ -86,6 +95,11 @@ async def watch(args: argparse.Namespace) -> int:
             while True:
                 await asyncio.sleep(args.interval)
                 live.update(picture(await fetch(session, args)))
+
+
+def plain(text: str) -> Text:
+    """A name from a replica: no markup, and no control characters for the terminal."""
+    return Text("".join(c if c.isprintable() else "�" for c in text))
 
 
 def number(value: float | None, unit: str) -> str:
@@ -133,14 +147,15 @@ def picture(document: dict[str, Any]) -> Group:
 
 def replica_table(replicas: list[dict[str, Any]]) -> Table:
     """A row for each replica."""
-    table = Table(expand=True, header_style="dim")
-    widths = {"replica": 15, "state": 8, "in flight": 10, "queue": 5, "KV": 12}
-    for name in (*widths, "speed", "hits", "GPU", "reason"):
+    table = Table(expand=True, header_style="dim", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    widths = {"replica": 12, "state": 8, "in flight": 12, "queue": 5, "KV": 13, "speed": 6}
+    for name in (*widths, "hits", "GPU"):
         table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=widths.get(name, 4))
+    table.add_column("reason", overflow="ellipsis", no_wrap=True, ratio=1)
     for r in replicas:
         speed = "–" if r["speed"] is None else f"× {r['speed']:.2f}"
         table.add_row(
-            Text(r["id"]),
+            plain(r["id"]),
             Text(r["state"], style=COLOURS.get(r["state"], "")),
             bar(r["inflight"], r["max_concurrency"], str(r["inflight"])),
             number(r["waiting"], "plain"),
@@ -148,21 +163,22 @@ def replica_table(replicas: list[dict[str, Any]]) -> Table:
             speed,
             number(r["hit_ratio"], "percent"),
             number(r["gpu_util"], "percent"),
-            Text(r["reason"]),
+            plain(r["reason"]),
         )
     return table
 
 
 def changes(entries: list[dict[str, Any]]) -> Table:
     """The last state changes."""
-    table = Table(expand=True, header_style="dim", title="state changes", title_justify="left")
-    for name in ("time", "replica", "change", "reason"):
+    table = Table(expand=True, header_style="dim", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("time", "replica", "state change"):
         table.add_column(name, overflow="ellipsis", no_wrap=True)
+    table.add_column("reason", overflow="ellipsis", no_wrap=True, ratio=1)
     for entry in entries[:8]:
         table.add_row(
             time.strftime("%H:%M:%S", time.localtime(entry["time"])),
-            Text(entry["replica"]),
+            plain(entry["replica"]),
             Text(f"{entry['from']} → {entry['to']}"),
-            Text(entry["reason"]),
+            plain(entry["reason"]),
         )
     return table

@@ -119,9 +119,11 @@ class Fleet:
         replicas = json.loads(get(f"{self.admin}/replicas"))["replicas"]
         return sum(r["state"] in ("ready", "degraded") for r in replicas)
 
-    def chat(self, text: str = "hello", tokens: int = 8, stream: bool = True) -> bytes:
+    def chat(
+        self, text: str = "hello", tokens: int = 8, stream: bool = True, model: str = "tiny"
+    ) -> bytes:
         """One request, read to its end."""
-        body = {"model": "tiny", "stream": stream, "max_tokens": tokens}
+        body = {"model": model, "stream": stream, "max_tokens": tokens}
         body["messages"] = [{"role": "user", "content": text}]
         url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
         return get(url, json.dumps(body).encode(), 30)

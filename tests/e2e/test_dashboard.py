@@ -18,6 +18,7 @@ pytestmark = [
         reason="chromium is missing: install the Debian packages chromium and chromium-driver",
     ),
 ]
+EVIL = "<img src=x onerror=\"document.title='owned'\">"  # a model's name
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update --disable-dev-shm-usage"
@@ -26,7 +27,8 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def fleet():
-    with Fleet(3, serve=("--scrape-interval-secs", "0.5")) as running:
+    words = ("--model", "tiny", EVIL)
+    with Fleet(3, mock=words, serve=("--scrape-interval-secs", "0.5")) as running:
         for n in range(12):
             running.chat(f"question {n}")
         yield running
@@ -83,6 +85,17 @@ def test_the_browser_reports_no_violation_and_loads_nothing_from_outside(browser
     assert problems == []
     script = "return performance.getEntriesByType('resource').map(e => e.name)"
     assert all(name.startswith(fleet.admin) for name in browser.execute_script(script))
+
+
+def test_names_from_replicas_are_text_and_never_markup(browser, fleet):
+    fleet.chat(model=EVIL)
+    opened(browser, fleet, 1280, 900)
+    deadline = time.monotonic() + 10
+    while EVIL not in browser.find_element("id", "decisions").text:
+        assert time.monotonic() < deadline, browser.find_element("id", "decisions").text
+        time.sleep(0.2)
+    assert browser.find_elements("css selector", "img") == []
+    assert browser.title == "headrace"
 
 
 def test_a_sick_replica_is_seen_at_once(browser, fleet):

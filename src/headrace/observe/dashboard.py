@@ -6,6 +6,7 @@ import base64
 import hashlib
 import math
 import re
+import statistics
 import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,14 @@ def page() -> tuple[str, dict[str, str]]:
     return html, headers
 
 
-def _replica(control: Control, member: Member) -> dict[str, Any]:
+def relative_speeds(speeds: dict[str, float | None]) -> dict[str, float | None]:
+    """Learned speeds relative to the median of those that are known."""
+    known = [speed for speed in speeds.values() if speed]
+    usual = statistics.median(known) if known else 1.0
+    return {name: speed / usual if speed else None for name, speed in speeds.items()}
+
+
+def _replica(control: Control, member: Member, speed: float | None) -> dict[str, Any]:
     row = control.segment.row(member.slot) or {}
     waiting = row.get("waiting", -1)
     utils = [g.util for g in member.gpus if g.util is not None]
@@ -69,7 +77,7 @@ def _replica(control: Control, member: Member) -> dict[str, Any]:
         "max_queue": row.get("max_queue", 0),
         "kv_usage": _known(row.get("kv_usage", math.nan)),
         "hit_ratio": _known(row.get("hit_ratio", math.nan)),
-        "speed": control.speed(member),
+        "speed": speed,
         "gpu_util": sum(utils) / len(utils) if utils else None,
         "gpu_temp": max(temps, default=None),
         "xid": max(xids, default=None),
@@ -78,6 +86,8 @@ def _replica(control: Control, member: Member) -> dict[str, Any]:
 
 def document(control: Control) -> dict[str, Any]:
     """Everything the page shows, as JSON values; unknown is null."""
+    members = list(control.registry.members.values())
+    speeds = relative_speeds({m.id: control.speed(m) for m in members})
     return {
         "headrace": __version__,
         "version": __version__,
@@ -87,7 +97,7 @@ def document(control: Control) -> dict[str, Any]:
         "serving": control.segment.serving,
         "rate": control.history.rate,
         "numbers": numbers(control.history),
-        "replicas": [_replica(control, m) for m in control.registry.members.values()],
+        "replicas": [_replica(control, m, speeds[m.id]) for m in members],
         "decisions": list(control.recent)[-SHOWN:][::-1],
         "changes": list(control.changes)[-SHOWN:][::-1],
     }

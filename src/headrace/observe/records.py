@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from headrace.core.segment import OUTCOME_NAMES, Segment
 from headrace.endpoints import ENDPOINTS
 
 RECORD_ACCESS = 1
-_FIXED = struct.Struct("=6Qd3qdiI4H4BI")
+_FIXED = struct.Struct("=6Qd3q3diI4H4BI")
 MAX_BATCH = 4096
 
 
@@ -37,7 +38,7 @@ def decode(
     """
     (
         end_unix_ns, duration_ns, queue_wait_ns, ttft_ns, bytes_in, bytes_out,
-        estimate, prompt, completion, cached, tpot_s, slot, _generation,
+        estimate, prompt, completion, cached, tpot_s, matched, score, slot, _generation,
         model_id, status, reason, text_bytes, endpoint, outcome, retries, stream, limit,
     ) = _FIXED.unpack_from(data)  # fmt: skip
     text = data[_FIXED.size : _FIXED.size + text_bytes].decode("latin-1")
@@ -51,6 +52,8 @@ def decode(
         "replica": replicas.get(slot),
         "policy": policy if slot >= 0 else None,
         "reason": named(REASONS, reason) if slot >= 0 else None,
+        "matched_tokens": round(matched) if slot >= 0 else None,
+        "score": score if slot >= 0 and math.isfinite(score) else None,
         "status": status,
         "outcome": named(OUTCOME_NAMES, outcome),
         "estimated_prompt_tokens": round(estimate),

@@ -14,7 +14,7 @@ cdef extern from "record.h" nogil:
         uint64_t end_unix_ns, duration_ns, queue_wait_ns, ttft_ns, bytes_in, bytes_out
         double estimated_prompt_tokens
         int64_t prompt_tokens, completion_tokens, cached_tokens
-        double tpot_s
+        double tpot_s, matched_tokens, score
         int slot
         uint32_t generation
         uint16_t model, status, reason, text_bytes
@@ -124,6 +124,8 @@ cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tp
     r.completion_tokens = x.seen.completion_tokens if x.status else -1
     r.cached_tokens = x.seen.cached_tokens if x.status else -1
     r.tpot_s = tpot_s
+    r.matched_tokens = x.lease.matched_tokens if tried else 0
+    r.score = x.lease.score if tried else 0
     r.slot = x.lease.slot if tried else -1
     r.generation = x.lease.generation if tried else 0
     r.model = x.model.id if x.model is not None else 0
