@@ -1,4 +1,4 @@
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
 FIELDS = (
@@ -26,7 +26,7 @@ cdef class BodyScan:
             return None
         cdef size_t cap = f.end - f.start
         if not f.escaped:
-            return self.body[f.start + 1:f.end - 1]
+            return PyBytes_FromStringAndSize(self.data + f.start + 1, f.end - f.start - 2)
         cdef char *out = <char *>PyMem_Malloc(cap)
         if out == NULL:
             raise MemoryError

@@ -13,7 +13,7 @@ from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.plane cimport Plane
 from headrace.proxy.wheel cimport Timed
-from headrace.proxy.wire cimport Buffer
+from headrace.proxy.wire cimport Buffer, part
 
 log = logging.getLogger("headrace.proxy")
 
@@ -125,7 +125,7 @@ cdef class Downstream(Timed):
             elif self.phase == DOWN_BODY or self.phase == DOWN_DISCARD:
                 at = self._take_body(data, at)
             elif self.phase == DOWN_BUSY:
-                self._stash(data[at:])
+                self._stash(part(data, at, size))
                 break
             else:
                 break
@@ -162,7 +162,7 @@ cdef class Downstream(Timed):
             stop = end + min(size - end, <uint64_t>x.r.content_length)
         if not self._parses(data, at, stop):
             return self._bad_at(size)
-        self._start(data[at:end], data, end, stop)
+        self._start(part(data, at, end), data, end, stop)
         return stop
 
     cdef int _start(self, bytes head, bytes data, size_t end, size_t stop) except -1:
@@ -199,7 +199,7 @@ cdef class Downstream(Timed):
         if self.served and self.head_due_ns == 0:
             self.head_due_ns = clock_ns() + self.plane.client_header_ns
             self.plane.wheel.set(self, self.head_due_ns)
-        self.held = data[at:] if at else data
+        self.held = part(data, at, size) if at else data
         return size
 
     cdef Py_ssize_t _take_body(self, bytes data, size_t at) except -1:
@@ -240,7 +240,7 @@ cdef class Downstream(Timed):
         cdef const char *payload = PyBytes_AS_STRING(data) + at
         cdef size_t length = max(self.exchange.r.content_length, 0)
         if self.f.kind == FRAMING_LENGTH and self.filled == 0 and n == length:
-            self.whole = data[at:at + n]
+            self.whole = part(data, at, at + n)
         elif self.f.kind == FRAMING_LENGTH:
             if self.whole is None:
                 self.whole = PyBytes_FromStringAndSize(NULL, length)
@@ -278,7 +278,7 @@ cdef class Downstream(Timed):
             if start == 0 and end == <size_t>PyBytes_GET_SIZE(data):
                 self.feed(data)
             else:
-                self.feed(data[start:end])
+                self.feed(part(data, start, end))
             return True
         except httptools.HttpParserError:
             return False

@@ -15,6 +15,7 @@ from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.wheel cimport NEVER, Timed
+from headrace.proxy.wire cimport part
 
 log = logging.getLogger("headrace.proxy")
 
@@ -233,7 +234,7 @@ cdef class Upstream(Timed):
             if not self._parses(data, size, False):
                 self._broke(FAILURE_RESET)
             elif total > size:
-                self._read_head(data[size:])
+                self._read_head(part(data, size, total))
             return 0
         self.parsing_body = (a.content_length >= 0 and not exchange.is_head
                              and a.status != 204 and a.status != 304)
@@ -250,7 +251,7 @@ cdef class Upstream(Timed):
         if self.feed is None:
             self.feed = HttpResponseParser(SILENT).feed_data
         try:
-            self.feed(data if whole else data[:size])
+            self.feed(data if whole else part(data, 0, size))
             return True
         except httptools.HttpParserError:
             self.feed = None

@@ -2,6 +2,7 @@
 they are built in.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from headrace.proxy.head cimport request_head, response_head
@@ -32,3 +33,8 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
 # Without the empty line; chunked: the body follows in chunks.
 cdef int write_response(Buffer out, const char *head, uint64_t size, response_head *a, bint chunked,
                         bint close) except -1
+
+
+# data[start:end] without the slice object that Python would make.
+cdef inline bytes part(bytes data, size_t start, size_t end):
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + start, end - start)
