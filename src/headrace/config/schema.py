@@ -440,6 +440,19 @@ class Control(Section, frozen=True, kw_only=True):
     ] = 1.0
     scrape_timeout_s: A[float, setting("For one reading.", gt=0)] = 1.0
     stale_after_s: A[float, setting("Older figures are unknown, never idle.", gt=0)] = 5.0
+    kv_events_port: A[
+        int | None,
+        setting(
+            "Port of the engines' KV-event publisher (vLLM: 5557), for replicas that join from then"
+            " on; without it nobody listens. Needs the extra `kv-events`.",
+            ge=1,
+            le=65535,
+        ),
+    ] = None
+    kv_replay_port: A[
+        int | None,
+        setting("Port at which the engines replay missed KV events.", ge=1, le=65535),
+    ] = None
 
 
 class Hardware(Section, frozen=True, kw_only=True):

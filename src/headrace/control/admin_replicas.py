@@ -50,6 +50,7 @@ def describe(control: Control, member: Member) -> dict[str, Any]:
         "labels": dict(member.config.labels),
         "sources": control.sources.wanted.sources_of(member.id),
         "scrape_error": member.engine.trouble or None,
+        "kv_events": member.kv_events,
     }
 
 

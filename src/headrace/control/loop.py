@@ -29,6 +29,7 @@ from headrace.control.exporters import Exporters
 from headrace.control.fetch import Fetcher
 from headrace.control.fleet_health import FleetHealth
 from headrace.control.gpu_judge import Finding
+from headrace.control.kv_subscriber import Subscriber
 from headrace.control.lanes import Lanes
 from headrace.control.registry import Member, Registry
 from headrace.control.reload import Reloader
@@ -167,6 +168,11 @@ class Control:
             asyncio.ensure_future(repeat(self.tally, "health", own.turn)),
             asyncio.ensure_future(repeat(self.tally, "engine", follower.turn)),
         ]
+        if self.config.control.kv_events_port is not None:
+            subscriber = Subscriber(self, member)
+            task = asyncio.ensure_future(repeat(self.tally, "kv_events", subscriber.turn))
+            task.add_done_callback(lambda _: subscriber.close())
+            self._tasks[member.id].append(task)
         self.refresh(member)
         return member
 
@@ -194,9 +200,13 @@ class Control:
 
     def take_restart(self, member: Member) -> None:
         """The engine behind a replica is a new process: its cache is empty, its past is void."""
-        self.registry.restarted(member)
         member.health.take_restart(time.monotonic_ns())
         log.info("replica %s: its engine has restarted", member.id)
+        self.take_empty_cache(member)
+
+    def take_empty_cache(self, member: Member) -> None:
+        """What the prefix table holds of a replica is void: a new generation."""
+        self.registry.restarted(member)
         self.refresh(member)
         self.publish()
 

@@ -60,6 +60,7 @@ class Member:
         self.gpu_judge = GpuJudge()
         self.pod = pod_of(config)  # (namespace, name), from discovery
         self.probe_kind = ""  # how its model is asked; empty: not known yet
+        self.kv_events: dict[str, int] | None = None  # counts; None: nobody listens
 
     def take_config(self, config: ReplicaConfig) -> None:
         """Take new settings for the same URL; models named there replace what it lists."""
