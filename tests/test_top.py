@@ -70,7 +70,7 @@ def test_names_are_shown_as_text():
         width=160,
     )
     assert "[red]m[/red]" in text and "\x1b" not in text
-    assert "× 0.50" in text and "████░░░░" in text
+    assert "× 0.50" in text and "██░░░" in text
 
 
 def test_it_ends_with_the_gateway():

@@ -118,7 +118,7 @@ def spark(points: list[float | None], width: int = 22) -> str:
     return "".join(" " if p is None else SPARKS[round(8 * min(p / top, 1.0))] for p in points)
 
 
-def bar(value: float | None, limit: float, text: str, width: int = 8) -> str:
+def bar(value: float | None, limit: float, text: str, width: int = 5) -> str:
     """A short bar with its figure."""
     if value is None or limit <= 0:
         return f"{'':{width}} {text}"
@@ -148,7 +148,7 @@ def picture(document: dict[str, Any]) -> Group:
 def replica_table(replicas: list[dict[str, Any]]) -> Table:
     """A row for each replica."""
     table = Table(expand=True, header_style="dim", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    widths = {"replica": 12, "state": 8, "in flight": 12, "queue": 5, "KV": 13, "speed": 6}
+    widths = {"replica": 15, "state": 8, "in flight": 9, "queue": 5, "KV": 10, "speed": 6}
     for name in (*widths, "hits", "GPU"):
         table.add_column(name, overflow="ellipsis", no_wrap=True, min_width=widths.get(name, 4))
     table.add_column("reason", overflow="ellipsis", no_wrap=True, ratio=1)

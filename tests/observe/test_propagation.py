@@ -29,7 +29,7 @@ class Spans:
 def run(scenario, tree=TRACING, **more):
     async def with_spans(gateway, engines):
         if gateway.control.upward.tracing is not None:
-            gateway.control.upward.tracing.close()
+            gateway.control.upward.tracing.close(timeout_s=0.0)
         spans = gateway.control.upward.tracing = Spans()
         await scenario(gateway, engines, spans)
 

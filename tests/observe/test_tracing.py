@@ -1,6 +1,7 @@
 """Spans reach a real OTLP/HTTP collector, with the ids and attributes of the request."""
 
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -86,6 +87,14 @@ def test_a_span_arrives_with_ids_times_and_gen_ai_attributes(collector):
     assert good.status.code == 0
     assert bad.status.code == 2
     assert bad.parent_span_id == b""
+
+
+def test_a_collector_that_is_gone_holds_nobody_up():
+    tracing = Tracing("http://127.0.0.1:9", "1")
+    tracing.add({**ENTRY, "trace": f"{0xABC:032x}-{0xDEF:016x}-{0x123:016x}"})
+    began = time.monotonic()
+    tracing.close(timeout_s=0.2)
+    assert time.monotonic() - began < 2.0
 
 
 @pytest.mark.parametrize("text", ["", "abc", "0-1-2", "g" * 32 + "-" + "0" * 16 + "-" + "0" * 16])

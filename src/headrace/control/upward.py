@@ -46,7 +46,7 @@ class Upward:
             self.access_log.close()
             self._lost_lines += self.access_log.dropped
         if tracing is not self.tracing and self.tracing is not None:
-            self.tracing.close()
+            self.tracing.close(timeout_s=0.0)  # it goes on sending by itself
         self.access_log, self.tracing, self._endpoint = log, tracing, endpoint
 
     async def turn(self) -> None:

@@ -7,6 +7,7 @@ Attribute names: OpenTelemetry semantic conventions for generative AI and HTTP.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 from headrace.errors import ConfigError
@@ -20,6 +21,7 @@ try:
 except ImportError:  # the extra is not installed
     OTLPSpanExporter = None  # type: ignore[assignment,misc]
 
+CLOSE_TIMEOUT_S = 3.0
 OPERATIONS = {"chat_completions": "chat", "completions": "text_completion"}
 
 
@@ -104,6 +106,8 @@ class Tracing:
         )
         self._processor.on_end(span)
 
-    def close(self) -> None:
-        """Send what is queued."""
-        self._processor.shutdown()  # type: ignore[no-untyped-call]
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Send what is queued; a collector that does not answer is given up after the time-out."""
+        closing = threading.Thread(target=self._processor.shutdown, daemon=True)
+        closing.start()
+        closing.join(timeout_s)
