@@ -101,10 +101,7 @@ cdef class Exchange:
     cdef int _complete(self, bint surplus, uint64_t now_ns) except -1
     cdef int _relay(self, bytes data, size_t at, uint64_t now_ns) except -1
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1
-    cdef bytes _render(self, bytes data, size_t start, size_t at)
     cdef bint _hold(self, bytes data, size_t start, size_t at, uint64_t now_ns) except -1
-    cdef int _early_failure(self) noexcept
-    cdef int _watch(self, const char *data, size_t size, uint64_t now_ns) except -1
     cdef int _write_stalled(self, uint64_t now_ns) except -1
     cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1
     cdef bytes _read_id(self)

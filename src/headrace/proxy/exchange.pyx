@@ -5,9 +5,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from headrace.core.balancer cimport GATEWAY_FULL, OVERLOADED, ROUTED, Lease, RouteRequest
 from headrace.core.fleet cimport *
-from headrace.endpoints import ENDPOINTS
 from headrace.observe import reasons
-from headrace.proxy cimport booking, gate, intake, tracing
+from headrace.proxy cimport booking, gate, intake, relay, tracing
 from headrace.proxy.clock cimport now_ns as clock_ns
 from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.head cimport *
@@ -23,13 +22,10 @@ log = logging.getLogger("headrace.proxy")
 
 cdef enum:
     JOINED_BYTES = 32768  # a body up to this size goes out in one piece with its head
-    MAX_FILL_BYTES = 65536  # of newlines that complete an open chunk
     MAX_HELD_BYTES = 65536
     RETRY_CONNECT = 1  # places in observe.reasons.RETRIED
     RETRY_STALE = 2
     RETRY_EARLY = 3
-    NONE = -1
-    STILL_UNKNOWN = -2
 
 
 cdef class Exchange:
@@ -342,7 +338,7 @@ cdef class Exchange:
         while at < size and not self.f.done and not self.f.bad:
             at += framing_next(&self.f, start + at, size - at, &payload, &n)
             if n:
-                self._watch(payload, n, now_ns)
+                relay.watch(self, payload, n, now_ns)
         if self.holds:
             if self._hold(data, first, at, now_ns):
                 return 0
@@ -356,55 +352,12 @@ cdef class Exchange:
         self._set_deadline(now_ns)
         return 0
 
-    cdef int _watch(self, const char *data, size_t size, uint64_t now_ns) except -1:
-        """Body bytes without their framing."""
-        cdef int events
-        self.byte_ns = now_ns
-        if self.mode == RELAY_RAW or self.mode == RELAY_ENCHUNK:
-            events = self.seen.feed(data, size)
-        elif self.mode == RELAY_DECHUNK:
-            events = self.seen.feed(data, size)
-            self.plane.body.add(data, size)
-        else:
-            events = self.seen.feed_without_usage(data, size, self.plane.body)
-        if events:
-            booking.tokens(self, events, now_ns)
-        else:
-            self.lease.note_bytes(now_ns)
-        return 0
-
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1:
-        cdef bytes ready = self._render(data, start, at)
+        cdef bytes ready = relay.render(self, data, start, at)
         if PyBytes_GET_SIZE(ready):
             self.bytes_out += PyBytes_GET_SIZE(ready)
             self.down.write(ready)
         return 0
-
-    cdef bytes _render(self, bytes data, size_t start, size_t at):
-        """What the client gets: a head that stands in plane.out, then data[start:at] in the
-        client's framing.
-        """
-        cdef Buffer out = self.plane.out
-        cdef Buffer body = self.plane.body
-        cdef size_t n = at - start
-        if self.mode == RELAY_RAW:
-            if out.size == 0 and n == <size_t>PyBytes_GET_SIZE(data):
-                return data
-            out.add(PyBytes_AS_STRING(data) + start, n)
-            return out.take()
-        if self.mode == RELAY_ENCHUNK:
-            body.add(PyBytes_AS_STRING(data) + start, n)
-        elif self.mode == RELAY_WITHOUT_USAGE and self.f.done:
-            self.seen.give_partial(body)
-        if body.size and self.mode != RELAY_DECHUNK:
-            out.add_bytes(b"%x\r\n" % body.size)
-        out.add(body.data, body.size)
-        if body.size and self.mode != RELAY_DECHUNK:
-            out.add(b"\r\n", 2)
-        body.size = 0
-        if self.f.done and self.mode == RELAY_WITHOUT_USAGE:
-            out.add(b"0\r\n\r\n", 5)
-        return out.take()
 
     # retry.before_first_token: a replica that dies or refuses before any content is as good as one
     # that was not reached
@@ -413,11 +366,11 @@ cdef class Exchange:
         """Keep the answer until its first content; True if the request goes elsewhere instead."""
         cdef Upstream up
         cdef int failure
-        self.held = (self.held or b"") + self._render(data, start, at)
+        self.held = (self.held or b"") + relay.render(self, data, start, at)
         if self.f.bad:
             return False  # as if it had been reset
-        failure = self._early_failure()
-        if failure == STILL_UNKNOWN and PyBytes_GET_SIZE(self.held) <= MAX_HELD_BYTES:
+        failure = relay.early_failure(self)
+        if failure == relay.STILL_UNKNOWN and PyBytes_GET_SIZE(self.held) <= MAX_HELD_BYTES:
             return False
         if failure >= 0:
             up, self.up = self.up, None
@@ -431,18 +384,6 @@ cdef class Exchange:
         self.down.write(self.held)
         self.held = None
         return False
-
-    cdef int _early_failure(self) noexcept:
-        """The failure that an answer begins with, NONE if it begins well, or STILL_UNKNOWN."""
-        if self.seen.events:
-            if self.seen.begins_with_error():
-                return FAILURE_ERROR_EVENT
-            return NONE if self.f.done or self.seen.has_begun() else STILL_UNKNOWN
-        if self.status >= 500 and self.status != 503:
-            if not self.f.done:
-                return STILL_UNKNOWN
-            return FAILURE_GOING_AWAY if self.seen.going_away else NONE
-        return NONE if self.f.done or self.seen.content else STILL_UNKNOWN
 
     cdef int on_body_eof(self) except -1:
         """The replica has closed; whether that is the end is a matter of framing."""
@@ -476,30 +417,11 @@ cdef class Exchange:
     cdef int _cut(self, int outcome, uint64_t now_ns) except -1:
         """The replica failed after the head: an honest end where the framing allows one, else none.
         """
-        cdef const char *before
-        cdef const char *after
-        cdef uint64_t newlines = 0
-        cdef Buffer out = self.plane.out
-        cdef bint closable = self.mode != RELAY_RAW or self.f.kind == FRAMING_CLOSE
-        before = after = b""
-        if self.mode == RELAY_RAW and self.f.kind == FRAMING_CHUNKED:
-            closable = (framing_close(&self.f, &before, &newlines, &after) == 0
-                        and newlines <= MAX_FILL_BYTES)
-        if not closable or not self.seen.events:
-            self._end(outcome, self.status, now_ns)
-            return self.down.cut()
-        code = "upstream_timeout" if outcome == OUTCOME_TIMEOUT else "upstream_error"
-        event = replies.error_event(code, ENDPOINTS[self.endpoint])
-        if newlines or not self.seen.is_between_events():
-            event = b"\n\n" + event
-        if self.r.minor == 1:
-            out.add_bytes(<bytes>before + b"\n" * newlines + <bytes>after
-                          + b"%x\r\n" % len(event) + event + b"\r\n0\r\n\r\n")
-        else:
-            out.add_bytes(event)
-        self.down.write(out.take())
+        cdef bytes last = relay.ending(self, outcome)
+        if last is not None:
+            self.down.write(last)
         self._end(outcome, self.status, now_ns)
-        return self.down.next_request(self.closes)
+        return self.down.cut() if last is None else self.down.next_request(self.closes)
 
     # ---- the client, and time
 
