@@ -23,8 +23,9 @@ from collections.abc import Sequence
 
 import uvloop
 
+from headrace.config import Observability
 from headrace.core.segment import Segment
-from headrace.observe.logs import formatter
+from headrace.observe import logs
 from headrace.proxy.downstream import Downstream
 from headrace.proxy.plane import Plane
 
@@ -161,6 +162,8 @@ async def _serve(segment: Segment, index: int, listeners: Sequence[socket.socket
     loop.add_signal_handler(signal.SIGTERM, terminate)
     data_plane = DataPlane(segment, index, listeners)
     await data_plane.start()
+    assert data_plane.plane is not None
+    logs.configure(data_plane.plane.config.observability)
     loop.add_signal_handler(signal.SIGUSR1, data_plane.leave)
     gc.collect()
     gc.freeze()
@@ -183,9 +186,7 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter(False))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logs.configure(Observability())  # until the configuration is there
     segment = Segment.attach(args.segment_fd)
     listeners = [socket.socket(fileno=fd) for fd in args.listen_fds]
     for listener in listeners:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 
@@ -31,10 +30,12 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"headrace serve: {error}", file=sys.stderr)
         return 2
-    configure_logging(config.observability)
     import uvloop
 
+    from headrace.observe import logs
     from headrace.supervisor import Supervisor
+
+    logs.configure(config.observability)
 
     async def main() -> int:
         return await Supervisor(config, args).run()
@@ -44,12 +45,3 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"headrace serve: {error}", file=sys.stderr)
         return 1
-
-
-def configure_logging(settings: configuration.Observability) -> None:
-    """Logs go to stderr, one line a record, as text or JSON."""
-    from headrace.observe.logs import formatter
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(formatter(settings.log_json))
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)

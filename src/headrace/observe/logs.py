@@ -6,6 +6,8 @@ import logging
 
 import orjson
 
+from headrace.config import Observability
+
 
 class _Line(logging.Formatter):
     """Text with line breaks and control characters escaped: no record can forge a second one."""
@@ -31,3 +33,10 @@ class _Json(logging.Formatter):
 def formatter(as_json: bool) -> logging.Formatter:
     """The formatter of the gateway's log, as text or as one JSON object a line."""
     return _Json() if as_json else _Line("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def configure(settings: Observability) -> None:
+    """Logs go to stderr, from the level of the settings on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter(settings.log_json))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
