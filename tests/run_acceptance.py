@@ -1,8 +1,8 @@
 """Runs the shared acceptance suite against this checkout: `python tests/run_acceptance.py SUITE`.
 
 The suite measures times of a real gateway, so a loaded machine can fail what has nothing wrong.
-What fails beside three neighbours is run once more alone, and only what fails twice is a failure. Both
-are named at the end. Tests in KNOWN are not run; each has its reason.
+What fails beside three neighbours is run once more alone, and only what fails twice is a failure.
+Both are named at the end. Tests in KNOWN are not run; each has its reason.
 """
 
 from __future__ import annotations
