@@ -100,7 +100,7 @@ def choose(only: Sequence[str], peers: Sequence[str], *, byte_exact: bool = True
 
 def version(gateway: Gateway) -> str:
     """The first line of what the program says about itself."""
-    done = subprocess.run(gateway.version, capture_output=True, text=True, env=_environment())
+    done = subprocess.run(gateway.version, capture_output=True, text=True, env=environment())
     return (done.stdout + done.stderr).strip().partition("\n")[0] or gateway.name
 
 
@@ -115,7 +115,7 @@ def running(
         log = Path(scratch) / "log"
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                ["taskset", "-c", str(core), *words], stdout=sink, stderr=sink, env=_environment()
+                ["taskset", "-c", str(core), *words], stdout=sink, stderr=sink, env=environment()
             )
         try:
             _wait_until_ready(gateway, port, process)
@@ -144,6 +144,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
                 continue
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """With this tree's headrace first on the path."""
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path}

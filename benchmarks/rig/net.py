@@ -6,7 +6,7 @@ import http.client
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class NotReady(Exception):
@@ -20,6 +20,12 @@ def free_ports(count: int) -> list[int]:
     for s in sockets:
         s.close()
     return ports
+
+
+def must_be_free(ports: Iterable[int]) -> None:
+    """Raises OSError if somebody listens on one of the ports."""
+    for port in ports:
+        socket.create_server(("127.0.0.1", port)).close()
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 20) -> None:
