@@ -7,6 +7,7 @@ and in the whole gateway. Runs with and without alternate; medians over the roun
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import http.client
 import json
 import sys
@@ -25,10 +26,10 @@ BASE = next(g for g in gateways.GATEWAYS if g.name == "headrace")
 def gateway(admin_port: int, *more: str) -> gateways.Gateway:
     """The gateway of the overhead benchmark with flags of its own; the last one wins."""
 
-    def argv(port: int, replicas: Any, scratch: Path) -> list[str]:
-        return [*BASE.argv(port, replicas, scratch), "--admin-port", str(admin_port), *more]
+    def argv(*about: Any) -> list[str]:
+        return [*BASE.argv(*about), "--admin-port", str(admin_port), *more]
 
-    return gateways.Gateway("headrace", BASE.program, argv, "", BASE.version, BASE.ready_path)
+    return dataclasses.replace(BASE, argv=argv)
 
 
 def data_plane(root_pid: int) -> int:
