@@ -95,8 +95,9 @@ def consecutive_ports(count: int) -> int:
 
 def control(port: int, order: dict[str, Any]) -> None:
     """Tell the mock fleet to misbehave."""
-    url = f"http://127.0.0.1:{port}/_control"
-    urllib.request.urlopen(urllib.request.Request(url, json.dumps(order).encode()), timeout=5)
+    url, body = f"http://127.0.0.1:{port}/_control", json.dumps(order).encode()
+    request = urllib.request.Request(url, body, {"content-type": "application/json"})
+    urllib.request.urlopen(request, timeout=5).close()
 
 
 def served(ports: Sequence[int]) -> list[int]:
