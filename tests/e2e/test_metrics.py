@@ -129,8 +129,8 @@ def test_a_busy_fleet_with_gpus_shows_every_metric(tmp_path):
     config.write_text(yaml.safe_dump({"replicas": replicas, "health": health, **timing}))
     fleet.serve_words = ("--config", str(config))
     fleet.names_replicas = False
-    # shown only once there is a history to forecast from, and after a failure inside control
-    rare = {"forecast_load", "control_errors"}
+    # shown only after a failure inside control
+    rare = {"control_errors"}
     wanted = {PREFIX + m.name for m in METRICS if m.name not in rare}
 
     def missing():

@@ -142,6 +142,6 @@ class Page:
             self.add("control_errors", [part], count)
         for model, plan in control.autoscale.plans.items():
             self.add("desired_replicas", [model], plan.desired)
-            self.add("forecast_load", [model], plan.forecast)
+            self.add("forecast_load", [model], plan.expected)
             self.add("utilization", [model], plan.utilization)
         self.add("build_info", [__version__, platform.python_version()], 1)

@@ -184,6 +184,6 @@ def _add_gateway(control: Control, f: Families) -> None:
         f.add("control_errors", (part,), count)
     for model, plan in control.autoscale.plans.items():
         f.add("desired_replicas", (model,), plan.desired)
-        f.add("forecast_load", (model,), plan.forecast)
+        f.add("forecast_load", (model,), plan.expected)
         f.add("utilization", (model,), plan.utilization)
     f.add("build_info", (__version__, platform.python_version()), 1)

@@ -75,7 +75,12 @@ METRICS = (
     Metric("probe_seconds", "histogram", ("replica", "kind"), "Duration of inference probes."),
     Metric("bad_samples", "counter", ("source",), "Scraped samples that were dropped."),
     Metric("desired_replicas", "gauge", ("model",), "Replicas the autoscaler asks for."),
-    Metric("forecast_load", "gauge", ("model",), "Load expected at start-up time from now."),
+    Metric(
+        "forecast_load",
+        "gauge",
+        ("model",),
+        "Load to be ready for; the present one without a history.",
+    ),
     Metric("utilization", "gauge", ("model",), "Load over capacity, 0 to 1."),
     Metric(
         "discovered_replicas",

@@ -52,10 +52,15 @@ class Plan(msgspec.Struct, frozen=True):
     load: float
     queued: float
     replicas: int
-    utilization: float | None
+    utilization: float
     forecast: float | None
     forecast_at_s: float
     startup_s: float
+
+    @property
+    def expected(self) -> float:
+        """The forecast; the present load while there is no past to forecast from."""
+        return self.load if self.forecast is None else self.forecast
 
 
 class Scaler:
@@ -160,7 +165,7 @@ class Scaler:
             load=load,
             queued=queued,
             replicas=replicas,
-            utilization=load / replicas if replicas else None,
+            utilization=load / max(replicas, 1),
             forecast=forecast,
             forecast_at_s=now_s + self.starts.expected_s,
             startup_s=self.starts.expected_s,

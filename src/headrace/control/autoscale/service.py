@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.autoscale")
 
-TURN_S = 5.0
+TURN_S = 1.0
 FILL_AGAIN_S = 300.0  # after Prometheus did not answer
 STARTING = ("warming",)
 
