@@ -41,9 +41,11 @@ double tokens_estimate(const double *weights, const double *features)
 void tokens_learn(struct group_cell *g, const double *features, double tokens, double keep)
 {
     double scale = 1 / fmax(tokens, LEAST_SCALE);
-    double rel[TEXT_FEATURES];
-    if (features[TOKEN_EXACT] > 0 || !(tokens >= 1) ||
-        dot(tokens_prior, features, TEXT_FEATURES) <= 0)
+    double rel[TEXT_FEATURES], usual = dot(tokens_prior, features, TEXT_FEATURES);
+    if (features[TOKEN_EXACT] > 0 || !(tokens >= 1) || usual <= 0)
+        return;
+    /* No tokenizer is that far off: the figure is false, or counts what is no text (images). */
+    if (usual > LEAST_SCALE && !(tokens * MOST_FACTOR >= usual && tokens <= usual * MOST_FACTOR))
         return;
     for (int i = 0; i < TEXT_FEATURES; i++)
         rel[i] = features[i] * scale;
