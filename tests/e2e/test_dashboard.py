@@ -31,6 +31,7 @@ def fleet():
     with Fleet(3, mock=words, serve=("--scrape-interval-secs", "0.5")) as running:
         for n in range(12):
             running.chat(f"question {n}")
+            time.sleep(0.03)  # of requests that end together the page shows one
         yield running
 
 
