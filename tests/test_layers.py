@@ -26,11 +26,21 @@ ALLOWED = {
     "replica": PURE,
     "request": PURE | {"replica"},
     "lease": PURE | {"replica", "request"},
-    "router": PURE | {"replica", "request", "lease"},
+    "foreign": PURE,
+    "router": PURE | {"foreign", "replica", "request", "lease"},
     "snapshot": PURE,
     "observe": PURE | {"endpoints", "snapshot", "replica"},
 }
-LIBRARY = PURE | {"endpoints", "replica", "request", "lease", "router", "snapshot", "observe"}
+LIBRARY = PURE | {
+    "endpoints",
+    "foreign",
+    "replica",
+    "request",
+    "lease",
+    "router",
+    "snapshot",
+    "observe",
+}
 ALLOWED |= {
     "proxy": LIBRARY,
     "control": LIBRARY,
@@ -48,7 +58,17 @@ ALLOWED |= {
     "__main__": {"cli"},
     "": LIBRARY,  # headrace/__init__.py re-exports the library
 }
-NO_NETWORK = {"core", "errors", "config", "endpoints", "replica", "request", "lease", "router"}
+NO_NETWORK = {
+    "core",
+    "errors",
+    "config",
+    "endpoints",
+    "foreign",
+    "replica",
+    "request",
+    "lease",
+    "router",
+}
 NETWORK = {"asyncio", "socket", "ssl", "aiohttp", "uvloop", "logging", "time"}
 
 IMPORT = re.compile(

@@ -16,6 +16,7 @@ from headrace.config.reader import Problems, read_section
 from headrace.core import balancer as core
 from headrace.core.segment import FAILURE_NAMES, MAX_GROUPS, MAX_MODELS, MAX_SLOTS, Segment
 from headrace.errors import ConfigError, InvalidRequest, NoReplica, Overloaded, UnknownModel
+from headrace.foreign import Foreign, ForeignLoad, foreign_now
 from headrace.lease import Lease
 from headrace.replica import Replica
 from headrace.request import RouteRequest
@@ -43,7 +44,8 @@ class _Member:
         self.running = self.waiting = -1
         self.kv_usage = math.nan
         self.kv_capacity_tokens = 0
-        self.foreign_seqs = self.foreign_waiting = 0.0
+        self.foreign = Foreign()
+        self.foreign_load = ForeignLoad()
         self.scraped_at_ns = 0
         self.pairs: dict[str, int] = {}
 
@@ -247,7 +249,8 @@ class Router:
             if member.reported_generation not in (None, generation):
                 self._generations[member.slot] += 1
                 member.generation = self._generations[member.slot]
-                member.scraped_at_ns = 0  # its load counts afresh
+                member.foreign_load.reset()  # its load counts afresh
+                member.scraped_at_ns = 0
             member.reported_generation = generation
         self._read_gauges(member, running, waiting, now_ns)
         self._write(member)
@@ -263,14 +266,9 @@ class Router:
             return
         assert running is not None and waiting is not None
         cell = self._segment.cell(member.slot)
-        seqs = max(0.0, running + waiting - cell["seqs"])
-        queued = min(seqs, max(0.0, waiting - (cell["seqs"] - cell["decoding"])))
-        keep = 0.0
-        if member.scraped_at_ns and self.settings["foreign_smoothing_s"] > 0:
-            age_s = max(0, now_ns - member.scraped_at_ns) * 1e-9
-            keep = math.exp(-age_s / self.settings["foreign_smoothing_s"])
-        member.foreign_seqs = seqs + keep * (member.foreign_seqs - seqs)
-        member.foreign_waiting = queued + keep * (member.foreign_waiting - queued)
+        now = foreign_now(running, waiting, cell["seqs"], cell["decoding"])
+        smoothing_s = self.settings["foreign_smoothing_s"]
+        member.foreign = member.foreign_load.update(now, now_ns, smoothing_s)
         member.running, member.waiting = int(running), int(waiting)
         member.scraped_at_ns = max(now_ns, 1)
 
@@ -320,8 +318,8 @@ class Router:
             max_queue=self.settings["max_queue"] if queue is None else queue,
             running=member.running,
             waiting=member.waiting,
-            foreign_seqs=member.foreign_seqs,
-            foreign_waiting=member.foreign_waiting,
+            foreign_seqs=member.foreign.seqs,
+            foreign_waiting=member.foreign.waiting,
             kv_usage=member.kv_usage,
             kv_capacity_tokens=member.kv_capacity_tokens,
             scraped_at_ns=member.scraped_at_ns,

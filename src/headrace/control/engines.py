@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from headrace.control import vllm
 from headrace.control.checks import auth_headers
 from headrace.control.fetch import FetchError
-from headrace.control.foreign import foreign_now
 from headrace.control.lanes import Pace
 from headrace.control.vllm import EngineSample
+from headrace.foreign import foreign_now
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.control.foreign import Foreign, ForeignLoad
 from headrace.control.vllm import EngineSample, EngineTracker
+from headrace.foreign import Foreign, ForeignLoad
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from headrace.control.foreign import Foreign, neutral
 from headrace.control.states import View
+from headrace.foreign import Foreign, neutral
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.foreign import Foreign, ForeignLoad, foreign_now, neutral
+from headrace.foreign import Foreign, ForeignLoad, foreign_now, neutral
 
 
 @pytest.mark.parametrize(
