@@ -22,8 +22,10 @@ from headrace.bench import arrivals, capacity, options, printing, progress, qual
 from headrace.bench.load import Run, Target
 from headrace.bench.open_files import raise_open_files
 from headrace.bench.options import Plan
+from headrace.bench.scenario import ScenarioPlan
 from headrace.bench.summary import Objective, summarise, warnings
 from headrace.bench.traces import TraceError
+from headrace.sim.scenario import ScenarioError
 
 EXAMPLE = "headrace bench http://127.0.0.1:30000 --rate 20 --duration 30 --dataset shared-prefix"
 
@@ -67,6 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the model stop early; some servers need it",
     )
     _add_dataset(parser.add_argument_group("dataset"))
+    scenario = parser.add_argument_group("scenario")
+    scenario.add_argument(
+        "--scenario",
+        metavar="NAME|FILE",
+        help="load, data set and faults of a scenario of `headrace sim`, for a fleet of "
+        "`headrace mock --scenario`; --rate, --requests, --duration and a trace replace its own",
+    )
+    scenario.add_argument(
+        "--control", metavar="URL", help="a port of the mock, for the scenario's faults"
+    )
     goal = parser.add_argument_group("objective")
     goal.add_argument("--slo-ttft", type=_positive, metavar="S", help="time to first token")
     goal.add_argument("--slo-tpot", type=_positive, metavar="S", help="time per output token")
@@ -88,7 +100,6 @@ def _add_dataset(group: Any) -> None:
     add = group.add_argument
     add(
         "--dataset",
-        default="synthetic",
         metavar="NAME|FILE",
         help="synthetic, shared-prefix, multi-turn, or a trace file: "
         "Mooncake jsonl, Azure csv or an access log (default: synthetic)",
@@ -139,22 +150,26 @@ def run(args: argparse.Namespace) -> int:
         return uvloop.run(_bench(args, args.target[0]))
     except options.UsageError as error:
         return _complain(str(error), 2)
+    except ScenarioError as error:
+        return _complain(str(error), 2)
     except (TraceError, OSError, RuntimeError) as error:
         return _complain(str(error), 1)
 
 
 async def _bench(args: argparse.Namespace, url: str) -> int:
-    load_plan = Plan.from_args(args)
+    load_plan: Plan | ScenarioPlan
+    load_plan = ScenarioPlan.from_args(args) if args.scenario else Plan.from_args(args)
     target = await _target(args, url)
     objective = Objective(args.slo_ttft, args.slo_tpot)
     found: capacity.Capacity | None = None
-    if args.find_capacity:
+    if args.find_capacity and isinstance(load_plan, Plan):
         found, load_plan, measured = await _find_capacity(load_plan, target, objective, args)
     else:
         measured = await _measure(load_plan, target, args)
     document = {
         "headrace": __version__, "command": "bench", "url": url, "model": target.model,
-        "load": load_plan.describe(), "seed": args.seed, **summarise(measured, objective),
+        "load": load_plan.describe(), "seed": args.seed,
+        **summarise(measured, objective, load_plan.warmup_requests),
     }  # fmt: skip
     if found is not None:
         document["capacity"] = found.document()
@@ -165,7 +180,7 @@ async def _bench(args: argparse.Namespace, url: str) -> int:
     return 0 if document["requests"]["ok"] else 1
 
 
-async def _measure(load_plan: Plan, target: Target, args: argparse.Namespace) -> Run:
+async def _measure(load_plan: Plan | ScenarioPlan, target: Target, args: argparse.Namespace) -> Run:
     """Put a load on the target; after Ctrl-C the run holds what was measured until then."""
     loop = asyncio.get_running_loop()
     async with Run(target).open() as run:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.bench.client import Client
 from headrace.bench.prompts import chat_body
 from headrace.bench.samples import Record
-from headrace.bench.workload import Job, Request
+from headrace.bench.workload import Job, Request, Users
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,20 @@ class Run:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(concurrency):
                 tasks.create_task(user())
+
+    async def users(self, users: Users, until_s: float) -> None:
+        """Let users talk: each sends when it has thought, until the time is up or all is said."""
+
+        async def talk(user: int, request: Request | None) -> None:
+            while request is not None and request.at_s < until_s:
+                body = self.target.body(request.job)
+                await asyncio.sleep(max(0.0, request.at_s - self.now_s()))
+                await self._send(body, request.job, request.at_s)
+                request = users.after(user, self.now_s())
+
+        async with asyncio.TaskGroup() as tasks:
+            for user, request in users.start():
+                tasks.create_task(talk(user, request))
 
     async def _send(self, body: bytes, job: Job, due_s: float | None) -> None:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -38,15 +38,15 @@ class Plan:
     concurrency: int | None = None
     requests: int | None = None
     speed: float | None = None
+    warmup_requests: int = 0
 
     @classmethod
     def from_args(cls, args: argparse.Namespace) -> Plan:
         """Check the options against each other; raises UsageError."""
-        is_trace = args.dataset not in DATASETS
-        if is_trace and not Path(args.dataset).is_file():
-            raise UsageError(
-                f"no dataset and no file: {args.dataset} (one of {', '.join(DATASETS)})"
-            )
+        dataset = args.dataset or DATASETS[0]
+        is_trace = dataset not in DATASETS
+        if is_trace and not Path(dataset).is_file():
+            raise UsageError(f"no dataset and no file: {dataset} (one of {', '.join(DATASETS)})")
         if args.find_capacity and (args.concurrency or args.speed):
             raise UsageError(
                 "--find-capacity sets the rate itself: not with --concurrency or --speed"
@@ -57,7 +57,7 @@ class Plan:
             raise UsageError("give --rate R, --concurrency C, --find-capacity or a trace")
         unbounded = math.inf if is_trace or args.requests else DEFAULT_DURATION_S
         return cls(
-            dataset=args.dataset,
+            dataset=dataset,
             lengths=lengths(args),
             prefixes=Prefixes(args.prefixes, args.prefix_tokens, args.zipf),
             chats=Chats(args.users, args.turns),

@@ -12,13 +12,15 @@ import orjson
 
 from headrace.bench.workload import Job, Segment
 
-# Common short words, each one token (with its space) in the usual vocabularies.
+# Three letters and a space: one token in the usual vocabularies, and four bytes, which is one token
+# for `headrace mock`. A prompt is then as long as the workload says, whoever counts.
 WORDS = """
-the of and to in is that it was for on are as with his they at be this from have or by one had not
-but what all were when we there can an your which their said if do will each about how up out them
-then she many some so these would other into has more her two like him see time could no make than
-first been its who now people my made over did down only way find use may water long little very
-after words called just where most know get through back much before go good
+the and for are but not you all any can had her was one our out day get has him his how man new now
+old see two way who boy did its let put say she too use dad mom act add age ago air arm art ask bad
+bag bar bed big bit box bus buy car cat cup cut dog dry due ear eat end eye far few fit fly fun gas
+got guy hit hot ice job key kid law lay led leg lie lot low map may men mix net nor off oil own pay
+per pop red run sad sat sea set sit six sky son sun tax tea ten tie tip top try via war wet why win
+yes yet
 """.split()  # noqa: SIM905
 
 

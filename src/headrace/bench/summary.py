@@ -49,10 +49,11 @@ def distribution(values: Iterable[float | None]) -> dict[str, float | None]:
     return {"mean": statistics.fmean(known), **percentiles, "max": known[-1]}
 
 
-def summarise(run: Run, objective: Objective) -> dict[str, Any]:
-    """The measured figures of a run."""
+def summarise(run: Run, objective: Objective, warmup_requests: int = 0) -> dict[str, Any]:
+    """The measured figures of a run; latencies without the first so many requests."""
     samples = run.record.samples
     ok = [s for s in samples if s.ok]
+    counted = [s for s in sorted(samples, key=lambda s: s.due_s)[warmup_requests:] if s.ok]
     rejected = sum(s.rejected for s in samples)
     duration_s = max(run.duration_s, 1e-9)
     return {
@@ -62,12 +63,13 @@ def summarise(run: Run, objective: Objective) -> dict[str, Any]:
             "failed": len(samples) - len(ok) - rejected,
             "rejected": rejected,
         },
+        "warmup_requests": warmup_requests,
         "duration_s": run.duration_s,
         "requests_per_s": len(ok) / duration_s,
-        "ttft_s": distribution(s.ttft_s for s in ok),
-        "tpot_s": distribution(s.tpot_s for s in ok),
+        "ttft_s": distribution(s.ttft_s for s in counted),
+        "tpot_s": distribution(s.tpot_s for s in counted),
         "itl_s": distribution(run.record.itl_s),
-        "e2e_s": distribution(s.e2e_s for s in ok),
+        "e2e_s": distribution(s.e2e_s for s in counted),
         "input_tokens_per_s": sum(s.prompt_tokens for s in ok) / duration_s,
         "output_tokens_per_s": sum(s.output_tokens for s in ok) / duration_s,
         "prefix_hit_ratio": hit_ratio(ok),

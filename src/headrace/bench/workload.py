@@ -116,6 +116,49 @@ def multi_turn(rng: random.Random, lengths: Lengths, chats: Chats) -> Iterator[J
             session[user] = f"chat-{next(names)}"
 
 
+class Users:
+    """Chats in a closed loop: a user sends the whole chat and a question, waits, thinks, goes on.
+
+    `rngs` are the users' own sources of chance, for whoever has to draw more for their requests.
+    """
+
+    def __init__(
+        self, seed: int, lengths: Lengths, chats: Chats, think_s: float, requests: int
+    ) -> None:
+        self.lengths, self.chats, self.think_s, self.requests = lengths, chats, think_s, requests
+        self.rngs = [random.Random(f"user-{seed}-{n}") for n in range(chats.users)]
+        self._history: list[tuple[Segment, ...]] = [()] * chats.users
+        self._left = [rng.randint(1, chats.turns) for rng in self.rngs]
+        self._chat = [0] * chats.users
+        self._sent = 0
+        self.answers: dict[int, Segment] = {}  # of the current turn, by user
+
+    def start(self) -> Iterator[tuple[int, Request]]:
+        """The first request of each user, in order of time."""
+        first = sorted((rng.uniform(0, self.think_s), user) for user, rng in enumerate(self.rngs))
+        return ((user, self._next(user, at_s)) for at_s, user in first)
+
+    def after(self, user: int, now_s: float) -> Request | None:
+        """What a user sends after the answer that ends now; None when all have been sent."""
+        self._history[user] = (*self._history[user], self.answers[user])
+        self._left[user] -= 1
+        if self._left[user] <= 0:
+            self._history[user], self._left[user] = (), self.chats.turns
+            self._chat[user] += 1
+        if self._sent >= self.requests:
+            return None
+        return self._next(user, now_s + self.rngs[user].expovariate(1 / self.think_s))
+
+    def _next(self, user: int, at_s: float) -> Request:
+        rng = self.rngs[user]
+        self._sent += 1
+        input_tokens, output_tokens = self.lengths.draw(rng)
+        prompt = (*self._history[user], Segment(rng.getrandbits(63), input_tokens))
+        self._history[user] = prompt
+        self.answers[user] = Segment(rng.getrandbits(63), output_tokens, "assistant")
+        return Request(at_s, Job(prompt, output_tokens, f"chat-{user}-{self._chat[user]}"))
+
+
 def schedule(times: Iterable[float], jobs: Iterable[Job]) -> Iterator[Request]:
     """Jobs at their times, as long as both last."""
     return (Request(at_s, job) for at_s, job in zip(times, jobs, strict=False))

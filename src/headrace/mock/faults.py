@@ -7,7 +7,7 @@ asked. `GET` shows every replica's state. The control is also on the DCGM port, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import orjson
@@ -82,6 +82,12 @@ def kill(replica: Replica, wishes: Wishes) -> None:
         replica.kill_engine(down_s(wishes))
 
 
+def refuse(replica: Replica, wishes: Wishes) -> None:
+    """A brown-out: no new connection gets in, what is being answered runs on."""
+    if replica.state is State.UP:
+        replica.refuse()
+
+
 def sigterm(replica: Replica, wishes: Wishes) -> None:
     replica.stop(0.0, down_s(wishes))
 
@@ -140,11 +146,15 @@ Action = Callable[[Replica, Wishes], None]
 ACTIONS: dict[str, Action] = {
     action.__name__: action
     for action in (
-        *(slow, throttle, freeze, unfreeze, kill, sigterm, drain),
+        *(slow, throttle, freeze, unfreeze, kill, refuse, sigterm, drain),
         *(xid, ecc, nvlink, repair, model, queue),
     )
 }
-RESTART = "restart"  # the one action that has to wait for the port
+# these have to wait for the port
+PORT_ACTIONS: dict[str, Callable[[Replica], Awaitable[None]]] = {
+    "restart": Replica.restart,
+    "accept": Replica.accept,
+}
 
 
 class Control:
@@ -164,8 +174,9 @@ class Control:
             wishes = asks.parse_body(request)
             chosen = self._chosen(wishes, asked)
             name = wishes.get("action")
-            if name == RESTART:
-                task = asyncio.get_running_loop().create_task(self._restart(chosen, reply))
+            if name in PORT_ACTIONS:
+                work = self._with_port(PORT_ACTIONS[name], chosen, reply)
+                task = asyncio.get_running_loop().create_task(work)
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             elif name in ACTIONS:
@@ -173,7 +184,7 @@ class Control:
                     ACTIONS[name](replica, wishes)
                 self._report(reply)
             else:
-                known = ", ".join([*ACTIONS, RESTART])
+                known = ", ".join([*ACTIONS, *PORT_ACTIONS])
                 raise refusal(f"action is {name!r}, wanted one of: {known}")
         except ApiError as error:
             reply.send(error.status, error.body())
@@ -186,9 +197,11 @@ class Control:
             return [self._fleet[which]]
         raise refusal(f'replica is {which!r}, wanted 0 to {len(self._fleet) - 1} or "all"')
 
-    async def _restart(self, chosen: list[Replica], reply: Reply) -> None:
+    async def _with_port(
+        self, action: Callable[[Replica], Awaitable[None]], chosen: list[Replica], reply: Reply
+    ) -> None:
         for replica in chosen:
-            await replica.restart()
+            await action(replica)
         self._report(reply)
 
     def _report(self, reply: Reply) -> None:

@@ -158,6 +158,7 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting: deque[Request] = deque()
         self._reply: Reply | None = None
         self.spared = False
+        self._retired = False
         self._idle: asyncio.TimerHandle | None = None
         self._reset_message()
 
@@ -236,6 +237,12 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def retire(self) -> None:
+        """Close now if nothing is being answered, else after the current answer."""
+        self._retired = True
+        if self._reply is None:
+            self.close()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
@@ -244,7 +251,7 @@ class HttpProtocol(asyncio.Protocol):
         """The current reply is complete: go on with the next request, or close."""
         self._reply = None
         self.spared = False
-        if close:
+        if close or self._retired:
             self._waiting.clear()
             self.close()
         elif self._waiting:

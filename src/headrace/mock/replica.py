@@ -266,6 +266,20 @@ class Replica:
         if down_s is not None:
             self._revival = self._loop.call_later(down_s, self._restart_soon)
 
+    def refuse(self) -> None:
+        """Take no new connection until `accept`; open ones end with their current answer."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for connection in list(self.connections):
+            if not connection.spared:
+                connection.retire()
+
+    async def accept(self) -> None:
+        """The end of `refuse`."""
+        if self.state is State.UP and self._listener is None:
+            await self.listen()
+
     async def restart(self) -> None:
         """A new process on the same port, whatever became of the old one."""
         self.crash()

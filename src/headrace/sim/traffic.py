@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headrace import RouteRequest
 from headrace.bench import arrivals, traces, workload
-from headrace.bench.workload import Chats, Job, Lengths, Prefixes, Segment
+from headrace.bench.workload import Chats, Job, Lengths, Prefixes, Segment, Users
 from headrace.sim.scenario import Crowd, Scenario, ScenarioError, Traffic
 
 BLOCK_TOKENS = 64
@@ -86,48 +86,37 @@ class Open:
 
 
 class Talks:
-    """Users in a closed loop: each sends the whole chat and a question, waits, thinks, goes on."""
+    """Users in a closed loop; for one run."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
-        traffic = scenario.traffic
-        self.traffic = traffic
+        self.users = users_of(scenario.traffic, seed)
         self.sigma = scenario.estimate_error
-        self.lengths = Lengths(traffic.input_tokens, traffic.output_tokens, traffic.spread)
-        self.rngs = [random.Random(f"user-{seed}-{n}") for n in range(traffic.users)]
-        self.history: list[tuple[Segment, ...]] = [()] * traffic.users
-        self.left = [rng.randint(1, traffic.turns) for rng in self.rngs]
-        self.chat = [0] * traffic.users
-        self.sent = 0
-        self.answers: dict[int, Segment] = {}
 
     def start(self) -> Iterator[Ask]:
-        pause = self.traffic.think_s
-        first = sorted((self.rngs[u].uniform(0, pause), u) for u in range(self.traffic.users))
-        return iter([self._next(user, round(at_s * 1e9)) for at_s, user in first])
+        return iter([self._ask(user, request) for user, request in self.users.start()])
 
     def after(self, ask: Ask, now_ns: int) -> Ask | None:
-        user = ask.user
-        self.history[user] = (*self.history[user], self.answers[user])
-        self.left[user] -= 1
-        if self.left[user] <= 0:
-            self.history[user], self.left[user] = (), self.traffic.turns
-            self.chat[user] += 1
-        if self.sent >= self.traffic.requests:
-            return None
-        pause_s = self.rngs[user].expovariate(1 / self.traffic.think_s)
-        return self._next(user, now_ns + round(pause_s * 1e9))
+        following = self.users.after(ask.user, now_ns / 1e9)
+        return None if following is None else self._ask(ask.user, following)
 
-    def _next(self, user: int, at_ns: int) -> Ask:
-        rng = self.rngs[user]
-        self.sent += 1
-        input_tokens, output_tokens = self.lengths.draw(rng)
-        question = Segment(rng.getrandbits(63), input_tokens)
-        prompt = (*self.history[user], question)
-        self.history[user] = prompt
-        self.answers[user] = Segment(rng.getrandbits(63), output_tokens, "assistant")
-        job = Job(prompt, output_tokens, f"chat-{user}-{self.chat[user]}")
-        estimate = job.prompt_tokens * rng.lognormvariate(0.0, self.sigma)
-        return Ask(at_ns, job, estimate, answer_key=self.answers[user].key, user=user)
+    def _ask(self, user: int, request: workload.Request) -> Ask:
+        job = request.job
+        error = self.users.rngs[user].lognormvariate(0.0, self.sigma)
+        answer = self.users.answers[user]
+        return Ask(
+            round(request.at_s * 1e9),
+            job,
+            job.prompt_tokens * error,
+            answer_key=answer.key,
+            user=user,
+        )
+
+
+def users_of(traffic: Traffic, seed: int) -> Users:
+    """The users of a scenario of chats."""
+    lengths = Lengths(traffic.input_tokens, traffic.output_tokens, traffic.spread)
+    chats = Chats(traffic.users, traffic.turns)
+    return Users(seed, lengths, chats, traffic.think_s, traffic.requests)
 
 
 def source_of(scenario: Scenario, seed: int) -> Source:
