@@ -18,7 +18,7 @@ from headrace.sim.traffic import BLOCK_TOKENS, MODEL, Ask, Source
 # Above so many tokens in all, tokens are booked at the end of each answer instead of step by step.
 MOST_DETAILED_TOKENS = 8_000_000
 UNLIMITED = 1_000_000
-ARRIVE, WAKE, GAUGES, HAPPEN, STATE, AGAIN = range(6)
+ARRIVE, WAKE, GAUGES, READ, HAPPEN, STATE, AGAIN = range(7)
 
 
 @dataclass
@@ -118,6 +118,7 @@ class Fleet:
             ARRIVE: self._arrive,
             WAKE: self._wake,
             GAUGES: self._gauges,
+            READ: self._read,
             HAPPEN: self._happen,
             STATE: self._state,
             AGAIN: self._again,
@@ -240,20 +241,24 @@ class Fleet:
         """A scrape of every engine that lives."""
         if not self.flights and len(self.heap) <= 1:
             return
+        readings = {}
         for i, engine in enumerate(self.engines):
             if not engine.alive:
                 continue
             self._take(engine.advance(now_ns))
-            for router in self.routers:
-                router.update(
-                    self.urls[i],
-                    running=engine.running_count,
-                    waiting=engine.waiting_count,
-                    kv_usage=engine.kv_usage_ratio(now_ns),
-                    now_ns=now_ns,
-                )
+            readings[self.urls[i]] = {
+                "running": engine.running_count,
+                "waiting": engine.waiting_count,
+                "kv_usage": engine.kv_usage_ratio(now_ns),
+            }
             self._plan_wake(i)
+        self._push(now_ns + round(self.scenario.gauge_lag_s * 1e9), READ, readings)
         self._push(now_ns + round(self.scenario.gauge_interval_s * 1e9), GAUGES, None)
+
+    def _read(self, now_ns: int, readings: dict[str, dict[str, float]]) -> None:
+        for url, gauges in readings.items():
+            for router in self.routers:
+                router.update(url, now_ns=now_ns, **gauges)
 
     def _happen(self, now_ns: int, event: Event) -> None:
         engine, i = self.engines[event.replica], event.replica

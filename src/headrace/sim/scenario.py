@@ -78,6 +78,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gateways: int = 1
     estimate_error: float = 0.2  # sigma of the log-normal error of prompt lengths
     gauge_interval_s: float = 1.0  # between scrapes; 0: none
+    gauge_lag_s: float = 0.0  # age of a gauge when its scrape arrives
     detect_s: float = 0.1  # until a dead replica is known to be dead
     warmup_ratio: float = 0.1  # of the requests, not counted
 

@@ -1,1 +1,0 @@
-"""How good the decisions are: the real Router before engine models, in simulated time."""
