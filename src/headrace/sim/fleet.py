@@ -19,6 +19,7 @@ from headrace.sim.traffic import BLOCK_TOKENS, MODEL, Ask, Source
 MOST_DETAILED_TOKENS = 8_000_000
 UNLIMITED = 1_000_000
 ARRIVE, WAKE, GAUGES, READ, HAPPEN, STATE, AGAIN = range(7)
+_Reading = tuple[str, int, int, float]  # URL, running, waiting, KV use
 
 
 @dataclass
@@ -241,24 +242,23 @@ class Fleet:
         """A scrape of every engine that lives."""
         if not self.flights and len(self.heap) <= 1:
             return
-        readings = {}
+        readings: list[_Reading] = []
         for i, engine in enumerate(self.engines):
             if not engine.alive:
                 continue
             self._take(engine.advance(now_ns))
-            readings[self.urls[i]] = {
-                "running": engine.running_count,
-                "waiting": engine.waiting_count,
-                "kv_usage": engine.kv_usage_ratio(now_ns),
-            }
+            usage = engine.kv_usage_ratio(now_ns)
+            readings.append((self.urls[i], engine.running_count, engine.waiting_count, usage))
             self._plan_wake(i)
         self._push(now_ns + round(self.scenario.gauge_lag_s * 1e9), READ, readings)
         self._push(now_ns + round(self.scenario.gauge_interval_s * 1e9), GAUGES, None)
 
-    def _read(self, now_ns: int, readings: dict[str, dict[str, float]]) -> None:
-        for url, gauges in readings.items():
+    def _read(self, now_ns: int, readings: list[_Reading]) -> None:
+        for url, running, waiting, kv_usage in readings:
             for router in self.routers:
-                router.update(url, now_ns=now_ns, **gauges)
+                router.update(
+                    url, running=running, waiting=waiting, kv_usage=kv_usage, now_ns=now_ns
+                )
 
     def _happen(self, now_ns: int, event: Event) -> None:
         engine, i = self.engines[event.replica], event.replica
