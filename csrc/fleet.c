@@ -109,12 +109,13 @@ static void retire_cell(struct cell *to, const struct cell *from)
     }
 }
 
-static void retire_model(struct model_cell *to, const struct model_cell *from)
+/* Counters and histograms; the gauge is left alone. */
+static void add_model(struct model_cell *to, const struct model_cell *from)
 {
-    to->prompt_tokens += from->prompt_tokens;
-    to->completion_tokens += from->completion_tokens;
-    to->estimated_prompt_tokens += from->estimated_prompt_tokens;
-    to->cached_tokens += from->cached_tokens;
+    to->prompt_tokens += atom_u64(&from->prompt_tokens);
+    to->completion_tokens += atom_u64(&from->completion_tokens);
+    to->estimated_prompt_tokens += atom_u64(&from->estimated_prompt_tokens);
+    to->cached_tokens += atom_u64(&from->cached_tokens);
     hist_merge(&to->duration, &from->duration);
     hist_merge(&to->tpot, &from->tpot);
     hist_merge(&to->itl, &from->itl);
@@ -146,7 +147,7 @@ void fleet_retire(struct fleet *f, uint32_t process)
     for (uint32_t i = 0; i < FLEET_PAIRS; i++)
         hist_merge(&to->pairs[i].ttft, &from->pairs[i].ttft);
     for (uint32_t i = 0; i < FLEET_MODELS; i++)
-        retire_model(&to->models[i], &from->models[i]);
+        add_model(&to->models[i], &from->models[i]);
     for (uint32_t i = 0; i < FLEET_GROUPS; i++)
         retire_group(&to->groups[i], &from->groups[i]);
     for (uint32_t i = 0; i < SERIES_SLOTS; i++)
@@ -161,4 +162,25 @@ int64_t fleet_requests(struct fleet *f, uint32_t slot)
     for (uint32_t p = 0; p < f->processes; p++)
         sum += atom_i32(&fleet_block(f, p)->cells[slot].requests);
     return sum;
+}
+
+void fleet_sum_model(struct fleet *f, uint32_t model, struct model_cell *total)
+{
+    memset(total, 0, sizeof *total);
+    for (uint32_t p = 0; p < f->processes; p++)
+        total->queued += atom_i32(&fleet_block(f, p)->models[model].queued);
+    for (uint32_t p = 0; p <= f->processes; p++)
+        add_model(total, &fleet_block(f, p)->models[model]);
+}
+
+void fleet_sum_pair(struct fleet *f, uint32_t pair, struct pair_cell *total)
+{
+    memset(total, 0, sizeof *total);
+    for (uint32_t p = 0; p < f->processes; p++) {
+        const struct pair_cell *c = &fleet_block(f, p)->pairs[pair];
+        total->requests += atom_i32(&c->requests);
+        total->inflight_tokens += atom_f64(&c->inflight_tokens);
+    }
+    for (uint32_t p = 0; p <= f->processes; p++)
+        hist_merge(&total->ttft, &fleet_block(f, p)->pairs[pair].ttft);
 }

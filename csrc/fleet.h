@@ -261,4 +261,8 @@ void fleet_retire(struct fleet *f, uint32_t process);
 /* Leases open on a slot, in all processes. */
 int64_t fleet_requests(struct fleet *f, uint32_t slot);
 
+/* Sums over the processes and, for all but gauges, the archive. */
+void fleet_sum_model(struct fleet *f, uint32_t model, struct model_cell *total);
+void fleet_sum_pair(struct fleet *f, uint32_t pair, struct pair_cell *total);
+
 #endif

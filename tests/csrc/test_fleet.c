@@ -104,6 +104,28 @@ static void a_dead_process_leaves_its_counters_and_takes_its_in_flight(void)
     free(f);
 }
 
+static void sums_leave_out_the_gauges_of_the_archive(void)
+{
+    struct fleet *f = new_fleet(2, 0);
+    struct model_cell model;
+    struct pair_cell pair;
+    for (uint32_t p = 0; p <= 2; p++) {
+        struct process_block *b = fleet_block(f, p);
+        b->models[3].queued = b->pairs[4].requests = 10;
+        b->pairs[4].inflight_tokens = 5;
+        b->models[3].prompt_tokens = 100 + p;
+        hist_record(&b->models[3].tpot, HIST_TPOT, 0.02);
+        hist_record(&b->pairs[4].ttft, HIST_TTFT, 0.2);
+    }
+    fleet_sum_model(f, 3, &model);
+    fleet_sum_pair(f, 4, &pair);
+    CHECK(model.queued == 20 && pair.requests == 20 && pair.inflight_tokens == 10);
+    CHECK(model.prompt_tokens == 303);
+    CHECK(model.tpot.sum > 0.059 && model.tpot.sum < 0.061);
+    CHECK(pair.ttft.sum > 0.59 && pair.ttft.sum < 0.61);
+    free(f);
+}
+
 static void series_beyond_the_table_count_as_other(void)
 {
     struct series *table = calloc(SERIES_SLOTS, sizeof *table);
@@ -146,6 +168,7 @@ int main(void)
     a_torn_row_is_not_read();
     a_reader_never_sees_half_a_row();
     a_dead_process_leaves_its_counters_and_takes_its_in_flight();
+    sums_leave_out_the_gauges_of_the_archive();
     series_beyond_the_table_count_as_other();
     a_ring_wraps_and_counts_what_it_drops();
     return 0;

@@ -1,4 +1,7 @@
-"""The metrics page as prometheus_client writes it, from the dicts that the segment gives."""
+"""The metrics page as prometheus_client writes it, from the dicts that the segment gives.
+
+The gateway's own time is left out: no dict has it.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,6 @@ class Page:
 
     def gateway(self):
         control = self.control
-        self.histogram("overhead_seconds", [], control.segment.overhead())
         self.add("retry_budget_balance", [], control.explainer.retry_budget())
         self.add("processes", [], control.process_count)
         self.add("config_generation", [], control.config_generation)

@@ -162,3 +162,5 @@ cdef extern from "fleet.h" nogil:
     int row_read(const row *r, row *out)
     void fleet_retire(fleet *f, uint32_t process)
     int64_t fleet_requests(fleet *f, uint32_t slot)
+    void fleet_sum_model(fleet *f, uint32_t model, model_cell *total)
+    void fleet_sum_pair(fleet *f, uint32_t pair, pair_cell *total)

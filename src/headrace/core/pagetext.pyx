@@ -154,19 +154,9 @@ cdef class Family:
 def add_pair(Segment segment not None, int pair, bytes labels not None, Family ttft not None,
              Family inflight=None, Family inflight_tokens=None):
     cdef pair_cell total
-    cdef pair_cell *c
     cdef uint64_t samples = 0
-    cdef unsigned int p
     cdef int i
-    memset(&total, 0, sizeof(total))
-    if not 0 <= pair < FLEET_PAIRS:
-        raise IndexError(f"pair: wanted {pair}, have 0 to {FLEET_PAIRS - 1}")
-    for p in range(segment.base.processes + 1):
-        c = &fleet_block(segment.base, p).pairs[pair]
-        if p < segment.base.processes:
-            total.requests += atom_i32(&c.requests)
-            total.inflight_tokens += atom_f64(&c.inflight_tokens)
-        hist_merge(&total.ttft, &c.ttft)
+    segment.sum_pair(pair, &total)
     for i in range(HIST_BUCKETS):
         samples += total.ttft.bucket[i]
     if inflight is not None:
@@ -182,22 +172,7 @@ def add_model(Segment segment not None, int model, bytes labels not None, *,
               Family request_duration not None, Family tpot not None, Family itl not None,
               Family queue_wait not None):
     cdef model_cell total
-    cdef model_cell *c
-    cdef unsigned int p
-    memset(&total, 0, sizeof(total))
-    if not 0 <= model < FLEET_MODELS:
-        raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
-    for p in range(segment.base.processes + 1):
-        c = &fleet_block(segment.base, p).models[model]
-        if p < segment.base.processes:
-            total.queued += atom_i32(&c.queued)
-        total.prompt_tokens += atom_u64(&c.prompt_tokens)
-        total.completion_tokens += atom_u64(&c.completion_tokens)
-        total.estimated_prompt_tokens += atom_u64(&c.estimated_prompt_tokens)
-        hist_merge(&total.duration, &c.duration)
-        hist_merge(&total.tpot, &c.tpot)
-        hist_merge(&total.itl, &c.itl)
-        hist_merge(&total.queue_wait, &c.queue_wait)
+    segment.sum_model(model, &total)
     prompt_tokens.add_count(labels, total.prompt_tokens)
     completion_tokens.add_count(labels, total.completion_tokens)
     estimated_prompt_tokens.add_count(labels, total.estimated_prompt_tokens)

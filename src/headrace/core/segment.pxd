@@ -1,6 +1,6 @@
 from libc.stdint cimport uint32_t, uint64_t
 
-from headrace.core.fleet cimport fleet, hist
+from headrace.core.fleet cimport fleet, hist, model_cell, pair_cell
 
 
 cdef class Segment:
@@ -19,3 +19,6 @@ cdef class Segment:
     cdef int _forget_prefixes(self, int slot) except -1
     cdef uint64_t _sweep(self, uint64_t start, uint64_t count)
     cdef object _hist(self, hist *h, int kind)
+    # Over all processes; IndexError for numbers that no cell has.
+    cdef int sum_model(self, int model, model_cell *total) except -1
+    cdef int sum_pair(self, int pair, pair_cell *total) except -1

@@ -98,8 +98,6 @@ class Segment:
         """In-flight gauges and the TTFT histogram of a (slot, model) pair."""
     def totals(self, pairs: Iterable[int], models: Iterable[int]) -> dict[str, Any]:
         """TTFT of all these pairs together, TPOT and number of requests of all these models."""
-    def overhead(self) -> dict[str, Any]:
-        """The histogram of overhead_seconds."""
     def publish(self, blob: bytes) -> int:
         """Put a document in force; its generation. Raises ValueError if it is too long."""
     def blob(self) -> tuple[int, bytes] | None:

@@ -348,26 +348,22 @@ cdef class Segment:
         return {"sum": h.sum, "bounds": [bounds[i] for i in range(HIST_BUCKETS - 1)],
                 "buckets": [h.bucket[i] for i in range(HIST_BUCKETS)]}
 
+    cdef int sum_model(self, int model, model_cell *total) except -1:
+        if not 0 <= model < FLEET_MODELS:
+            raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
+        fleet_sum_model(self.base, model, total)
+        return 0
+
+    cdef int sum_pair(self, int pair, pair_cell *total) except -1:
+        if not 0 <= pair < FLEET_PAIRS:
+            raise IndexError(f"pair: wanted {pair}, have 0 to {FLEET_PAIRS - 1}")
+        fleet_sum_pair(self.base, pair, total)
+        return 0
+
     def model(self, int model):
         """Counters and histograms of one model id over all processes."""
         cdef model_cell total
-        cdef model_cell *c
-        cdef uint32_t p
-        memset(&total, 0, sizeof(total))
-        if not 0 <= model < FLEET_MODELS:
-            raise IndexError(f"model: wanted {model}, have 0 to {FLEET_MODELS - 1}")
-        for p in range(self.base.processes + 1):
-            c = &fleet_block(self.base, p).models[model]
-            if p < self.base.processes:
-                total.queued += atom_i32(&c.queued)
-            total.prompt_tokens += atom_u64(&c.prompt_tokens)
-            total.completion_tokens += atom_u64(&c.completion_tokens)
-            total.estimated_prompt_tokens += atom_u64(&c.estimated_prompt_tokens)
-            total.cached_tokens += atom_u64(&c.cached_tokens)
-            hist_merge(&total.duration, &c.duration)
-            hist_merge(&total.tpot, &c.tpot)
-            hist_merge(&total.itl, &c.itl)
-            hist_merge(&total.queue_wait, &c.queue_wait)
+        self.sum_model(model, &total)
         return {
             "queued": total.queued, "prompt_tokens": total.prompt_tokens,
             "completion_tokens": total.completion_tokens, "cached_tokens": total.cached_tokens,
@@ -381,17 +377,7 @@ cdef class Segment:
     def pair(self, int pair):
         """In-flight gauges and the TTFT histogram of one (slot, model) pair over all processes."""
         cdef pair_cell total
-        cdef pair_cell *c
-        cdef uint32_t p
-        memset(&total, 0, sizeof(total))
-        if not 0 <= pair < FLEET_PAIRS:
-            raise IndexError(f"pair: wanted {pair}, have 0 to {FLEET_PAIRS - 1}")
-        for p in range(self.base.processes + 1):
-            c = &fleet_block(self.base, p).pairs[pair]
-            if p < self.base.processes:
-                total.requests += atom_i32(&c.requests)
-                total.inflight_tokens += atom_f64(&c.inflight_tokens)
-            hist_merge(&total.ttft, &c.ttft)
+        self.sum_pair(pair, &total)
         return {"requests": total.requests, "inflight_tokens": total.inflight_tokens,
                 "ttft": self._hist(&total.ttft, HIST_TTFT)}
 
@@ -417,14 +403,6 @@ cdef class Segment:
                 hist_merge(&duration, &b.models[<int>model].duration)
         return {"ttft": self._hist(&ttft, HIST_TTFT), "tpot": self._hist(&tpot, HIST_TPOT),
                 "requests": sum([duration.bucket[i] for i in range(HIST_BUCKETS)])}
-
-    def overhead(self):
-        cdef hist total
-        cdef uint32_t p
-        memset(&total, 0, sizeof(total))
-        for p in range(self.base.processes + 1):
-            hist_merge(&total, &fleet_block(self.base, p).self.overhead)
-        return self._hist(&total, HIST_OVERHEAD)
 
     # ---- blob: control publishes, processes read
 
