@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "fleet.h"
+#include "logline.h"
 #include "record.h"
 
 enum { EVENTS = 4000000, SERIES = 300 };
@@ -61,6 +62,35 @@ static void record(struct ring *r)
     }
 }
 
+/* What control does with a record after it has popped it. */
+static void line(void)
+{
+    static const struct logline_value model = {"\"llama-3-8b\"", 12};
+    static const struct logline_value slot = {"\"10.0.0.1:8000\"", 15};
+    static const struct logline_value other = {"\"other\"", 7};
+    static char out[8192];
+    struct logline l = {
+        .policy = other,
+        .endpoints = {NULL, 0, other},
+        .outcomes = {NULL, 0, other},
+        .reasons = {NULL, 0, other},
+        .models = {&model, 1, other},
+        .replicas = {&slot, 1, other},
+    };
+    struct access_record a = {.end_unix_ns = 1700000000123456789, .ttft_ns = 87654321};
+    char buffer[sizeof(a) + 32];
+    a.tpot_s = 0.0123456789;
+    a.text_bytes = 32;
+    memset(buffer, 'a', sizeof(buffer));
+    logline_prepare(&l);
+    for (int i = 0; i < EVENTS; i++) {
+        a.duration_ns = (uint64_t)i * 1001;
+        memcpy(buffer, &a, sizeof(a));
+        if (logline_write(&l, buffer, sizeof(buffer), out, sizeof(out)) <= 0)
+            abort();
+    }
+}
+
 int main(void)
 {
     struct process_block *block = calloc(1, sizeof(*block));
@@ -76,6 +106,7 @@ int main(void)
     ROW("counter, 300 series", counter(block));
     ROW("end of a request: counter, 3 histograms, tokens", request(block));
     ROW("access record through the ring, pushed and popped", record(ring));
+    ROW("access record written as a line of the log", line());
     free(ring);
     free(block);
     return 0;

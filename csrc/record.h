@@ -1,11 +1,13 @@
 /* Records that a process sends up through its ring (ring.h): fixed part first, then `text_bytes`
- * bytes of text. */
+ * bytes of text. logline.h makes a line of the access log of one. */
 #ifndef HEADRACE_RECORD_H
 #define HEADRACE_RECORD_H
 
 #include <stdint.h>
 
-enum record_kind { RECORD_ACCESS = 1, RECORD_DECISION = 2, RECORD_FAILURE = 3 };
+enum record_kind { RECORD_ACCESS = 1 };
+
+enum { ACCESS_TEXT_BYTES = 512 }; /* at most */
 
 /* One finished request. Times in ns, 0 or -1 where unknown. Text: the request id; with tracing, a
  * line feed and `trace id-span id-parent span id` in hex (32, 16, 16 digits; a parent of zeros:
@@ -36,5 +38,7 @@ struct access_record {
     uint8_t stream;
     uint32_t output_limit; /* max_tokens of the request; 0: none */
 };
+
+enum { ACCESS_BYTES = sizeof(struct access_record) + ACCESS_TEXT_BYTES }; /* of a whole record */
 
 #endif

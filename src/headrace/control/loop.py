@@ -74,7 +74,7 @@ class Control:
         self.actuator = Actuator(self)
         self.history = History()
         self.metrics_page = MetricsPage(self)
-        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self.recent: deque[bytes] = deque(maxlen=RECENT)  # lines of the access log
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.probe_places = asyncio.Semaphore(MAX_PROBES)
         self.fetcher: Fetcher

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import orjson
+
 from headrace import __version__
 from headrace.observe import records
 from headrace.observe.access_log import AccessLog
+from headrace.observe.dashboard import SHOWN
 from headrace.observe.history import STEP_S
 
 if TYPE_CHECKING:
     from headrace.config import Observability
     from headrace.control.loop import Control
+    from headrace.core.logline import LogLines
     from headrace.observe.tracing import Tracing
 
 LOOK_S = 0.1  # between looks at the rings
@@ -27,6 +31,8 @@ class Upward:
         self.tracing: Tracing | None = None
         self._endpoint: str | None = None
         self._lost_lines = 0  # by logs that are closed
+        self._log_lines: LogLines
+        self._named_in = -1  # the snapshot whose names it has
         self.configure(control.config.observability)
 
     def configure(self, settings: Observability) -> None:
@@ -55,18 +61,31 @@ class Upward:
         await asyncio.sleep(LOOK_S)
 
     def _drain(self) -> None:
+        segment = self._control.segment
+        lines = self._lines()
+        for process in range(segment.processes):
+            while batch := lines.take(segment, process):
+                self._pass_on(batch)
+
+    def _lines(self) -> LogLines:
+        """What makes lines, with the names of the snapshot in force."""
         control = self._control
-        policy = control.config.routing.policy
-        models = {n: name for name, n in control.registry.model_ids.by_name.items()}
-        replicas = {m.slot: m.id for m in control.registry.members.values()}
-        for process in range(control.segment.processes):
-            for data in records.drain(control.segment, process):
-                entry = records.decode(data, models, replicas, policy)
-                control.recent.append(entry)
-                if self.access_log is not None:
-                    self.access_log.add(entry)
-                if self.tracing is not None:
-                    self.tracing.add(entry)
+        if self._named_in != control.segment.blob_generation:
+            self._named_in = control.segment.blob_generation
+            self._log_lines = records.log_lines(
+                {number: name for name, number in control.registry.model_ids.by_name.items()},
+                {m.slot: m.id for m in control.registry.members.values()},
+                control.config.routing.policy,
+            )
+        return self._log_lines
+
+    def _pass_on(self, batch: bytes) -> None:
+        self._control.recent.extend(records.last_lines(batch, SHOWN))
+        if self.access_log is not None:
+            self.access_log.add(batch)
+        if self.tracing is not None:
+            for line in batch.splitlines():
+                self.tracing.add(orjson.loads(line))
 
     def dropped(self) -> dict[str, int]:
         """Access records lost since the start, by where."""

@@ -104,8 +104,6 @@ class Segment:
         """Generation and bytes of the document in force; None before the first one."""
     def beat(self, now_ns: int) -> None:
         """Control lives."""
-    def pop_record(self, process: int) -> tuple[int, bytes] | None:
-        """Kind and bytes of the next record that a process sent up, or None."""
 
 def unpack_series(key: int) -> tuple[int, int, int, int, int]:
     """(kind, a, b, c, d) of a key of Segment.counters()."""

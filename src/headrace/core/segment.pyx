@@ -1,7 +1,7 @@
 import os
 
 from libc.math cimport NAN, ceil
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from posix.unistd cimport close
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
@@ -454,20 +454,6 @@ cdef class Segment:
 
     def beat(self, uint64_t now_ns):
         atom_set_u64(&self.base.control_beat_ns, now_ns)
-
-    # ---- rings
-
-    def pop_record(self, int process):
-        """(kind, bytes) of the next record that a process sent up, or None."""
-        cdef uint32_t kind = 0
-        cdef int32_t n
-        cdef char buffer[65536]
-        if not 0 <= process < self.processes:
-            raise IndexError(f"process: wanted {process}, have 0 to {self.processes - 1}")
-        n = ring_pop(fleet_ring(self.base, process), &kind, buffer, sizeof(buffer))
-        if n == -1:
-            return None
-        return kind, buffer[:max(n, 0)]
 
 
 def unpack_series(key):

@@ -6,32 +6,45 @@ No prompt text, no keys, no header but the request id. JSON escaping keeps every
 from __future__ import annotations
 
 import contextlib
-import logging
+import os
 import queue
 import sys
 import threading
 from logging.handlers import RotatingFileHandler
-from typing import Any
-
-import orjson
 
 from headrace.errors import ConfigError
 
-QUEUE_LINES = 20_000
+QUEUE_BYTES = 16 << 20
 MAX_FILE_BYTES = 100 << 20
 KEPT_FILES = 5
-BATCH_BYTES = 64 << 10
 CLOSE_TIMEOUT_S = 5.0
 
 
-class _Stdout(logging.StreamHandler):  # type: ignore[type-arg]
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise  # called inside `except`: the writer counts what is lost
+class _Stdout:
+    def write(self, lines: bytes) -> None:
+        sys.stdout.buffer.write(lines)
+        sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        """Others write there too."""
 
 
 class _File(RotatingFileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise  # as above
+    """Takes whole batches in place of log records; the names of rotated files are the library's."""
+
+    def write(self, lines: bytes) -> None:
+        if self.stream is None:
+            self.stream = self._open()
+        size = os.fstat(self.stream.fileno()).st_size
+        if size and size + len(lines) > self.maxBytes:
+            self.doRollover()
+        self.stream.buffer.write(lines)
+        self.stream.flush()
+
+    def close(self) -> None:
+        """The next line opens it again; what cannot be written any more is given up."""
+        with contextlib.suppress(OSError, ValueError):
+            super().close()
 
 
 class AccessLog:
@@ -42,11 +55,12 @@ class AccessLog:
 
     def __init__(self, target: bool | str, *, max_bytes: int = MAX_FILE_BYTES) -> None:
         self.target = target
-        self._overflowed = 0  # written by the caller's thread
-        self._failed = 0  # written by the log's own
-        self._batch_bytes = min(BATCH_BYTES, max_bytes // 2)
-        self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._handler = _open(target, max_bytes)
+        self._overflowed = 0  # lines; this and `_added_bytes`: written by the caller's thread
+        self._added_bytes = 0
+        self._failed = 0  # lines; this and `_done_bytes`: written by the log's own thread
+        self._done_bytes = 0
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._file = _open(target, max_bytes)
         self._reopens = threading.Event()
         self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
         self._thread.start()
@@ -56,12 +70,18 @@ class AccessLog:
         """Lines that did not fit into the queue or could not be written."""
         return self._overflowed + self._failed
 
-    def add(self, entry: dict[str, Any]) -> None:
-        """Queue one line; never blocks."""
-        if self._queue.qsize() < QUEUE_LINES:
-            self._queue.put(entry)
+    @property
+    def queued_bytes(self) -> int:
+        """What waits to be written."""
+        return self._added_bytes - self._done_bytes
+
+    def add(self, lines: bytes) -> None:
+        """Queue some whole lines; never blocks."""
+        if self.queued_bytes + len(lines) > QUEUE_BYTES:
+            self._overflowed += lines.count(b"\n")
         else:
-            self._overflowed += 1
+            self._added_bytes += len(lines)
+            self._queue.put(lines)
 
     def reopen(self) -> None:
         """Open the file again before the next line: another program may have moved it away."""
@@ -71,50 +91,24 @@ class AccessLog:
         """Write what is queued, then close the file."""
         self._queue.put(None)
         self._thread.join(timeout=CLOSE_TIMEOUT_S)
-        self._close_file()
-
-    def _close_file(self) -> None:
-        """The next line opens it again; what cannot be written any more is given up."""
-        if isinstance(self._handler, _File):
-            with contextlib.suppress(OSError, ValueError):
-                self._handler.close()
+        self._file.close()
 
     def _run(self) -> None:
-        is_open = True
-        while is_open:
-            lines, is_open = self._next_lines()
-            if not lines:
-                continue
-            text = "\n".join(lines)
-            record = logging.LogRecord("access", logging.INFO, "", 0, text, None, None)
+        while (lines := self._queue.get()) is not None:
+            if self._reopens.is_set():
+                self._reopens.clear()
+                self._file.close()
             try:
-                if self._reopens.is_set():
-                    self._reopens.clear()
-                    self._close_file()
-                self._handler.handle(record)
+                self._file.write(lines)
             except (OSError, ValueError):
-                self._failed += len(lines)
-                self._close_file()
-
-    def _next_lines(self) -> tuple[list[str], bool]:
-        """Wait for a line and take what else is there; False with the last ones."""
-        lines: list[str] = []
-        size = 0
-        while size < self._batch_bytes:
-            try:
-                entry = self._queue.get(block=not lines)
-            except queue.Empty:
-                break
-            if entry is None:
-                return lines, False
-            lines.append(orjson.dumps(entry).decode())
-            size += len(lines[-1])
-        return lines, True
+                self._failed += lines.count(b"\n")
+                self._file.close()
+            self._done_bytes += len(lines)
 
 
 def _open(target: bool | str, max_bytes: int) -> _Stdout | _File:
     if target is True:
-        return _Stdout(sys.stdout)
+        return _Stdout()
     path = str(target)
     try:
         return _File(path, maxBytes=max_bytes, backupCount=KEPT_FILES, encoding="utf-8")

@@ -11,6 +11,7 @@ import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from aiohttp import web
 
 from headrace import __version__
@@ -98,7 +99,7 @@ def document(control: Control) -> dict[str, Any]:
         "rate": control.history.rate,
         "numbers": numbers(control.history),
         "replicas": [_replica(control, m, speeds[m.id]) for m in members],
-        "decisions": list(control.recent)[-SHOWN:][::-1],
+        "decisions": [orjson.loads(line) for line in list(control.recent)[-SHOWN:][::-1]],
         "changes": list(control.changes)[-SHOWN:][::-1],
     }
 

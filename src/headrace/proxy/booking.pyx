@@ -3,27 +3,17 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from headrace.core.fleet cimport *
+from headrace.core.logline cimport (
+    ACCESS_BYTES,
+    ACCESS_TEXT_BYTES,
+    RECORD_ACCESS,
+    access_record,
+)
 from headrace.proxy.clock cimport unix_ns
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.observer cimport Observer
 
-cdef extern from "record.h" nogil:
-    enum:
-        RECORD_ACCESS
-    struct access_record:
-        uint64_t end_unix_ns, duration_ns, queue_wait_ns, ttft_ns, bytes_in, bytes_out
-        double estimated_prompt_tokens
-        int64_t prompt_tokens, completion_tokens, cached_tokens
-        double tpot_s, matched_tokens, score
-        int slot
-        uint32_t generation
-        uint16_t model, status, reason, text_bytes
-        unsigned char endpoint, outcome, retries, stream
-        uint32_t output_limit
-
 cdef enum:
-    TEXT_BYTES = 512
-    RECORD_BYTES = 1024
     SAMPLE_NS = 20_000_000  # between records for the dashboard, where nobody asked for all of them
 
 
@@ -110,7 +100,7 @@ cdef double _count_usage(Exchange x, model_cell *cell) except -1:
 
 
 cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tpot_s) except -1:
-    cdef char buffer[RECORD_BYTES]
+    cdef char buffer[ACCESS_BYTES]
     cdef access_record r
     cdef bint tried = x.sent_ns > 0
     cdef bytes text = x.request_id + x.trace_text
@@ -130,7 +120,7 @@ cdef int _record(Exchange x, int outcome, int status, uint64_t now_ns, double tp
     r.generation = x.lease.generation if tried else 0
     r.model = x.model.id if x.model is not None else 0
     r.status, r.reason = status, x.lease.reason if tried else 0
-    r.text_bytes = <uint16_t>min(PyBytes_GET_SIZE(text), TEXT_BYTES)
+    r.text_bytes = <uint16_t>min(PyBytes_GET_SIZE(text), ACCESS_TEXT_BYTES)
     r.endpoint, r.outcome, r.retries, r.stream = x.endpoint, outcome, x.retries, x.stream
     r.output_limit = <uint32_t>min(x.max_tokens, 0x7fffffff)
     memcpy(buffer, &r, sizeof(r))
