@@ -18,8 +18,9 @@ class Scanner:
     def scan(self, page: bytes) -> tuple[list[_Sample], int]:
         """Return the samples in page order as (name, value, labels), and how many were dropped.
 
-        Values may be NaN or infinite. Dropped are wanted lines that are malformed and those beyond
-        the capacity; what is malformed in other lines is not looked at.
+        Values may be NaN or infinite; lines with the same labels share one dict. Dropped are
+        wanted lines that are malformed and those beyond the capacity; what is malformed in other
+        lines is not looked at.
         """
 
 def unescape(text: str) -> str:

@@ -50,13 +50,16 @@ cdef class Scanner:
         if promtext_scan(&self._table, text, size, self._found, self._capacity, &counts):
             raise ValueError(f"page of {size} bytes is too long")
         cdef list samples = []
+        cdef dict blocks = {}  # a replica's or a GPU's labels stand on each of its lines
         cdef promtext_sample *sample
         cdef uint32_t i
         for i in range(counts.samples):
             sample = &self._found[i]
-            samples.append(
-                (self._names[sample.series], sample.value, self._read_labels(text, sample))
-            )
+            block = PyBytes_FromStringAndSize(text + sample.labels_at, sample.labels_len)
+            labels = blocks.get(block)
+            if labels is None:
+                labels = blocks[block] = self._read_labels(text, sample)
+            samples.append((self._names[sample.series], sample.value, labels))
         return samples, counts.broken + counts.omitted
 
     cdef dict _read_labels(self, const char *text, promtext_sample *sample):
