@@ -363,7 +363,7 @@ cdef class Exchange:
     # that was not reached
 
     cdef bint _hold(self, bytes data, size_t start, size_t at, uint64_t now_ns) except -1:
-        """Keep the answer until its first content; True if the request goes elsewhere instead."""
+        """Keep the answer until its first content; True if that is not what the client gets."""
         cdef Upstream up
         cdef int failure
         self.held = (self.held or b"") + relay.render(self, data, start, at)
@@ -377,6 +377,10 @@ cdef class Exchange:
             if self._try_again(failure, now_ns):
                 up.close()
                 return True
+            if self.retries and failure != FAILURE_OVERLOADED:  # both attempts died
+                up.close()
+                self._fail(failure, now_ns)
+                return True
             self.up = up
         self.holds = False
         self._drop_body()
@@ -389,8 +393,8 @@ cdef class Exchange:
         """The replica has closed; whether that is the end is a matter of framing."""
         if self.f.kind == FRAMING_CLOSE:
             self.f.done = True
-            if self.holds:
-                self._hold(b"", 0, 0, clock_ns())
+            if self.holds and self._hold(b"", 0, 0, clock_ns()):
+                return 0
             if self.mode == RELAY_ENCHUNK:
                 self.down.write(b"0\r\n\r\n")
             elif self.mode == RELAY_WITHOUT_USAGE:

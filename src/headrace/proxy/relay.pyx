@@ -1,7 +1,9 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 
-from headrace.core.fleet cimport FAILURE_ERROR_EVENT, FAILURE_GOING_AWAY, OUTCOME_TIMEOUT
+from headrace.core.fleet cimport (
+    FAILURE_ERROR_EVENT, FAILURE_GOING_AWAY, FAILURE_OVERLOADED, OUTCOME_TIMEOUT,
+)
 from headrace.endpoints import ENDPOINTS
 from headrace.proxy cimport booking
 from headrace.proxy.exchange cimport (
@@ -65,7 +67,7 @@ cdef int early_failure(Exchange x) noexcept:
     """The failure that an answer begins with, NONE if it begins well, or STILL_UNKNOWN."""
     if x.seen.events:
         if x.seen.begins_with_error():
-            return FAILURE_ERROR_EVENT
+            return FAILURE_OVERLOADED if x.seen.w.stream.refused else FAILURE_ERROR_EVENT
         return NONE if x.f.done or x.seen.has_begun() else STILL_UNKNOWN
     if x.status >= 500 and x.status != 503:
         if not x.f.done:
