@@ -135,6 +135,14 @@ def model(replica: Replica, wishes: Wishes) -> None:
     replica.models = list(names)
 
 
+def poison(replica: Replica, wishes: Wishes) -> None:
+    """From here on a prompt that contains `text` kills the engine; an empty one: none does."""
+    text = wishes.get("text", "")
+    if not isinstance(text, str):
+        raise refusal(f"text is {text!r}, wanted a string")
+    replica.poison = text.encode()
+
+
 def queue(replica: Replica, wishes: Wishes) -> None:
     """Refuse from `limit` waiting requests on (0: never); streams, with `after_head`, by an error
     event under a 200."""
@@ -147,7 +155,7 @@ ACTIONS: dict[str, Action] = {
     action.__name__: action
     for action in (
         *(slow, throttle, freeze, unfreeze, kill, refuse, sigterm, drain),
-        *(xid, ecc, nvlink, repair, model, queue),
+        *(xid, ecc, nvlink, repair, model, poison, queue),
     )
 }
 # these have to wait for the port

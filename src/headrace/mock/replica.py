@@ -64,6 +64,7 @@ class Replica:
         self.models = list(options.models)
         self.max_queued = options.max_queued
         self.refuse_after_head = False
+        self.poison = b""  # what in a prompt kills the engine
         self.refused = 0
         self.started_s = time.time()
         self.open: set[Work] = set()
@@ -108,6 +109,8 @@ class Replica:
             hashes = block_hashes(data, block_bytes, ask.cache_seed)
             self.driver.submit(now_ns, sequence, hashes)
         self.driver.arm()
+        if self.poison and any(self.poison in prompt.data for prompt in ask.prompts):
+            self.kill_engine()
         return generation
 
     def embed(self, embeddings: Embeddings, reply: Reply) -> None:
