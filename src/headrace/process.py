@@ -34,6 +34,9 @@ log = logging.getLogger("headrace.process")
 TICK_S = 0.05
 FIRST_BLOB_TIMEOUT_S = 30.0
 PR_SET_PDEATHSIG = 1
+# The supervisor's word. SIGTERM is not: an init system sends it to every process of the service,
+# and this one accepts until the supervisor's settle time is over.
+STOP = signal.SIGUSR2
 # Collections are rare, not off: a cycle that slips in must not stay for ever.
 GC_THRESHOLDS = (50_000, 20, 20)
 
@@ -153,13 +156,18 @@ def _die_with_parent() -> None:
 async def _serve(segment: Segment, index: int, listeners: Sequence[socket.socket]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    parent = os.getppid()
 
     def terminate() -> None:
+        """The supervisor is dead, or the whole group is being told: then the supervisor decides."""
+        if os.getppid() == parent:
+            return
         if stop.is_set():
             os._exit(0)
         stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(STOP, stop.set)
     data_plane = DataPlane(segment, index, listeners)
     await data_plane.start()
     assert data_plane.plane is not None

@@ -295,7 +295,7 @@ class Supervisor:
             await self._leave(control, listeners, plane)
         await asyncio.sleep(server.drain_settle_s)
         for child in self.children:
-            child.signal(signal.SIGTERM)
+            child.signal(signal.SIGUSR2)
         for listener in listeners:
             listener.close()
         if plane is not None:

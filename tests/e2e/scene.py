@@ -122,24 +122,24 @@ class Process:
 class Scene:
     """Mock replicas and a gateway; use as an async context manager."""
 
-    def __init__(self, folder: Path, replicas: int = 4, speedup: float = 4.0, **settings) -> None:
-        port = free_ports(replicas + 3)
-        self.ids = [f"127.0.0.1:{port + n}" for n in range(replicas)]
-        self.dcgm = f"http://127.0.0.1:{port + replicas}"
-        self.data = f"http://127.0.0.1:{port + replicas + 1}"
-        self.admin = f"http://127.0.0.1:{port + replicas + 2}"
+    def __init__(self, folder: Path, count: int = 4, speedup: float = 4.0, **settings) -> None:
+        port = free_ports(count + 3)
+        self.ids = [f"127.0.0.1:{port + n}" for n in range(count)]
+        self.dcgm = f"http://127.0.0.1:{port + count}"
+        self.data = f"http://127.0.0.1:{port + count + 1}"
+        self.admin = f"http://127.0.0.1:{port + count + 2}"
         own = {
             "server": {
                 "host": "127.0.0.1",
-                "port": port + replicas + 1,
-                "admin_port": port + replicas + 2,
+                "port": port + count + 1,
+                "admin_port": port + count + 2,
             },
             "replicas": [{"url": f"http://{one}"} for one in self.ids],
         }
         self.config = folder / "headrace.json"
         self.config.write_text(json.dumps(merge(FAST, own, settings)))
-        self._mock_args = ["mock", "--replicas", str(replicas), "--port", str(port)]
-        self._mock_args += ["--speedup", str(speedup), "--dcgm-port", str(port + replicas)]
+        self._mock_args = ["mock", "--replicas", str(count), "--port", str(port)]
+        self._mock_args += ["--speedup", str(speedup), "--dcgm-port", str(port + count)]
         self._folder = folder
 
     async def __aenter__(self) -> Scene:
