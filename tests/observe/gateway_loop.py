@@ -39,7 +39,8 @@ class Engine:
         self.chat_with = None  # another way to answer
         self.url = ""
 
-    async def start(self, stack):
+    async def start(self, stack, hosts=("127.0.0.1",)):
+        """Listen at one port of all `hosts`."""
         app = web.Application()
         app.router.add_get("/health", self.health)
         app.router.add_get("/metrics", self.metrics)
@@ -48,10 +49,11 @@ class Engine:
         runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+        port = 0
+        for host in hosts:
+            await web.TCPSite(runner, host, port).start()
+            port = runner.addresses[0][1]
+        self.url = f"http://{hosts[0]}:{port}"
 
     async def health(self, request):
         return web.Response()

@@ -548,9 +548,15 @@ class DnsName(Section, frozen=True, kw_only=True):
         str, setting("Name to resolve (A, AAAA; SRV if it begins with `_`).", check=checks.host)
     ]
     port: A[
-        int | None, setting("Port of the engines; SRV records bring theirs.", ge=1, le=65535)
+        int | None,
+        setting("Port of the engines; SRV records bring theirs, and weights.", ge=1, le=65535),
     ] = None
-    interval_s: A[float, setting("Between look-ups.", gt=0)] = 30.0
+    interval_s: A[
+        float,
+        setting(
+            "Between look-ups; a TTL below it counts (with `pip install headrace[dns]`).", gt=0
+        ),
+    ] = 30.0
 
 
 class ReplicaFile(Section, frozen=True, kw_only=True):

@@ -2,13 +2,12 @@ import asyncio
 import json
 import os
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import config as configuration
-from headrace.config import DnsName, ReplicaConfig
-from headrace.control.discovery import dns, file
+from headrace.config import ReplicaConfig
+from headrace.control.discovery import file
 from headrace.control.discovery.merge import ADMIN, CONFIG, DNS, FILE, Wanted
 from headrace.control.discovery.sources import Sources
 from headrace.control.discovery.watch import FileWatch
@@ -130,44 +129,6 @@ def test_a_bad_file_keeps_the_last_good_list(tmp_path, monkeypatch):
 
     asyncio.run(scenario())
     assert seen == [["a:1"], ["b:2"]]
-
-
-def test_addresses_of_a_name_are_sorted_and_unique():
-    found = ["10.0.0.2", "::1", "10.0.0.10", "10.0.0.2", "fe80::1%eth0"]
-    assert dns.sorted_addresses(found) == ["10.0.0.2", "10.0.0.10", "::1", "fe80::1"]
-
-
-def test_a_name_becomes_its_addresses():
-    targets, ttl_s = asyncio.run(dns.look_up(DnsName(name="localhost", port=9)))
-    assert ("127.0.0.1", 9) in targets and ttl_s is None
-    assert dns.url_of("::1", 9) == "http://[::1]:9"
-
-
-def test_a_failed_look_up_keeps_the_last_addresses(monkeypatch):
-    answers = [[("10.0.0.1", 8)], dns.LookupFailed("no"), [("10.0.0.2", 8)]]
-    seen = []
-
-    async def look_up(entry):
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer, 0.0
-
-    monkeypatch.setattr(dns, "look_up", look_up)
-    monkeypatch.setattr(dns, "MIN_INTERVAL_S", 0.0)
-
-    async def scenario():
-        entry = DnsName(name="x", port=8, interval_s=0.001)
-        with pytest.raises(IndexError):
-            await dns.follow(entry, lambda replicas: seen.append([one.id for one in replicas]))
-
-    asyncio.run(scenario())
-    assert seen == [["10.0.0.1:8"], ["10.0.0.2:8"]]
-
-
-def test_an_unknown_name_is_a_failed_look_up():
-    with pytest.raises(dns.LookupFailed):
-        asyncio.run(dns.look_up(DnsName(name="no-such-name.invalid")))
 
 
 def test_sources_that_are_gone_take_their_replicas_along(tmp_path):
