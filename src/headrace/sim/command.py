@@ -20,7 +20,7 @@ from headrace.mock.presets import DEFAULT_PRESET, PRESETS
 from headrace.sim import report
 from headrace.sim.fleet import Fleet, Outcome
 from headrace.sim.scenario import Replicas, Scenario, ScenarioError, Traffic, checked, load, shipped
-from headrace.sim.traffic import Open, Source, source_of
+from headrace.sim.traffic import Open, Source, is_trace, source_of
 
 EXAMPLE = "headrace sim --scenario slow-node --policy cost_aware least_load round_robin"
 
@@ -70,8 +70,8 @@ def scenario_of(args: argparse.Namespace) -> Scenario:
         "output_tokens": args.output_tokens,
     }
     changes = {key: value for key, value in wanted.items() if value is not None}
-    if args.trace and args.rate is None:
-        changes["rate"] = None
+    if args.trace and args.rate is None and not is_trace(base.traffic):
+        changes["rate"] = None  # at its own times, unless it stands for the scenario's own trace
     if args.trace and args.requests is None and args.scenario is None:
         changes["requests"] = 1_000_000
     scenario = msgspec.structs.replace(

@@ -46,6 +46,7 @@ class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     think_s: float = 10.0  # mean pause of a chat user
     longest_tokens: int = 32_000  # of mixed lengths
     crowd: Crowd | None = None
+    copies: int = 1  # of a trace at once, by users who share nothing with each other
 
 
 class Crowd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,8 +101,8 @@ def checked(scenario: Scenario) -> Scenario:
     crowd = scenario.traffic.crowd
     if crowd is not None and not (crowd.factor > 0 and 0 <= crowd.at_s < crowd.until_s):
         raise ScenarioError("traffic.crowd: wanted factor > 0 and at_s < until_s")
-    if scenario.traffic.requests < 1 or scenario.gateways < 1:
-        raise ScenarioError("traffic.requests and gateways: at least 1")
+    if min(scenario.traffic.requests, scenario.traffic.copies, scenario.gateways) < 1:
+        raise ScenarioError("traffic.requests, traffic.copies and gateways: at least 1")
     return scenario
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Iterable, Iterator
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,8 @@ from headrace.sim.scenario import Crowd, Scenario, ScenarioError, Traffic
 BLOCK_TOKENS = 64
 MASK = (1 << 64) - 1
 MODEL = "m"
+TRACE_SUFFIXES = (".csv", ".jsonl", ".log")
+COPY_SPREAD_S = 60.0  # copies of a trace begin at some time within it
 
 
 class Ask:
@@ -128,9 +131,8 @@ def source_of(scenario: Scenario, seed: int) -> Source:
 
 def requests_of(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
     """The requests of an open scenario as they are, endless where they are generated."""
-    path = Path(traffic.dataset)
-    if path.suffix in (".csv", ".jsonl", ".log") or path.is_file():
-        return _recorded(path, traffic)
+    if is_trace(traffic):
+        return _recorded(Path(traffic.dataset), traffic, seed)
     if traffic.rate is None or traffic.rate <= 0:
         raise ScenarioError("traffic.rate: needed, above 0, for generated traffic")
     if traffic.arrivals not in arrivals.NAMES:
@@ -142,6 +144,12 @@ def requests_of(traffic: Traffic, seed: int) -> Iterator[workload.Request]:
     if traffic.crowd is not None:
         times = crowded(times, traffic.crowd)
     return workload.schedule(times, _jobs(traffic, random.Random(seed)))
+
+
+def is_trace(traffic: Traffic) -> bool:
+    """Whether requests are read from a file rather than generated."""
+    path = Path(traffic.dataset)
+    return path.suffix in TRACE_SUFFIXES or path.is_file()
 
 
 def crowded(times: Iterable[float], crowd: Crowd) -> Iterator[float]:
@@ -193,10 +201,26 @@ def _mixed(traffic: Traffic, lengths: Lengths, rng: random.Random) -> Iterator[J
         yield Job((Segment(rng.getrandbits(63), tokens),), output_tokens)
 
 
-def _recorded(path: Path, traffic: Traffic) -> Iterator[workload.Request]:
+def _recorded(path: Path, traffic: Traffic, seed: int) -> Iterator[workload.Request]:
     if not path.is_file():
-        raise ScenarioError(f"traffic.dataset: no such file: {path}")
-    rows = list(islice(traces.read(path), traffic.requests))
-    if traffic.rate is None:
+        raise ScenarioError(f"traffic.dataset: no such file: {path} (sim: --trace FILE)")
+    rows = list(islice(traces.read(path), -(-traffic.requests // traffic.copies)))
+    copies = traffic.copies
+    if traffic.rate is not None:
+        own_rate = workload.mean_rate_per_s(rows) * copies
+        rows = list(workload.accelerate(rows, traffic.rate / own_rate))
+    if copies == 1:
         return iter(rows)
-    return workload.accelerate(rows, traffic.rate / workload.mean_rate_per_s(rows))
+    rng = random.Random(f"copies-{seed}")
+    return merge(*(_copy(rows, n, rng.uniform(0, COPY_SPREAD_S)) for n in range(copies)), key=_due)
+
+
+def _due(request: workload.Request) -> float:
+    return request.at_s
+
+
+def _copy(rows: list[workload.Request], number: int, late_s: float) -> Iterator[workload.Request]:
+    """The requests of other users: later, and equal to nobody else's."""
+    for at_s, job in rows:
+        prompt = tuple(s._replace(key=hash((number, s.key))) for s in job.prompt)
+        yield workload.Request(at_s + late_s, job._replace(prompt=prompt))
