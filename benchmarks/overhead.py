@@ -224,7 +224,10 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5, help="length of each load")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 2 s")
+    parser.add_argument(
+        "--quick", action="store_true",
+        help="2 rounds of 1 s, nginx and headrace unless --only names others; under two minutes",
+    )  # fmt: skip
     parser.add_argument("--rate", type=float, help="of the latency part; default: half load")
     parser.add_argument("--spin", action="store_true", help="replicas and generator never sleep")
     parser.add_argument("--gateway-core", type=int, default=0)
@@ -236,7 +239,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="all rounds on stdout, no table")
     args = parser.parse_args()
     if args.quick:
-        args.rounds, args.seconds = 2, 2
+        args.rounds, args.seconds = 2, 1
+        args.only = args.only or ["nginx", "headrace"]
     if "latency" in args.mode and "json" not in args.mode and not args.rate:
         parser.error("--mode latency needs json too, or --rate")
     return args

@@ -1,239 +1,170 @@
-"""Runs the shipped scenarios and writes docs/results.md: simulator, and network mock beside it.
+"""Runs the shipped scenarios and writes docs/results.md: the simulator, and sockets beside it.
 
-    python benchmarks/results.py [--seeds 3] [--network] [--write]
+    python benchmarks/results.py --traces FOLDER --network --write
 
-`--network` repeats three scenarios in real time: `headrace mock`, the gateway and the load harness,
-on this machine; every run says how busy the harness itself was.
+FOLDER holds mooncake_conversation.jsonl (FAST '25 release, Apache 2.0); without it three scenarios
+are left out. `--network` also sends the first requests of three scenarios through the gateway to
+`headrace mock` in real time, some 18 minutes for three seeds; on a machine that does other things
+too, put `chrt -r 10` in front. What was measured before is kept in build/results.json, so that
+`--only`, or a run without `--network`, renews a part of the document.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import statistics
-import subprocess
 import sys
 import time
-import urllib.request
-from itertools import islice
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from rig import gateways, results_page, scenarios
+from rig.scenarios import Cores
 
-from headrace.bench.load import Run, Target
-from headrace.bench.prompts import text
-from headrace.bench.summary import distribution
-from headrace.bench.workload import Request, Segment
+from headrace.core.balancer import POLICIES
 from headrace.sim.command import figures, simulate
 from headrace.sim.scenario import Scenario, load
-from headrace.sim.traffic import Open, requests_of, source_of
+from headrace.sim.traffic import Open, is_trace, source_of
 
-OUTPUT = Path(__file__).parents[1] / "docs" / "results.md"
-ALL = ("cost_aware", "cache_aware", "prefix_hash", "least_load", "power_of_two", "round_robin")
-# scenario: policies, and whether the network repeats it
-PLAN: dict[str, tuple[tuple[str, ...], bool]] = {
-    "a10": ((*ALL, "random"), True),
-    "slow-node": (ALL, True),
-    "prefix-affinity": ((*ALL, "random"), True),
-    "sys": (ALL, False),
-    "retry-storm": (("cost_aware",), False),
-    "retry-storm-unbudgeted": (("cost_aware",), False),
-    "tp8-10": (ALL, False),
-    "tp8-125": (("cost_aware", "cache_aware", "least_load", "round_robin"), False),
-    "flash-crowd": (("cost_aware", "least_load"), False),
-    "flash-crowd-forecast": (("cost_aware", "least_load"), False),
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "build" / "results.json"
+OUTPUT = ROOT / "docs" / "results.md"
+HEADRACE = next(g for g in gateways.GATEWAYS if g.name == "headrace")
+CLASSIC = ("cost_aware", "cache_aware", "least_load", "power_of_two", "round_robin", "random")
+
+
+@dataclass(frozen=True)
+class Network:
+    """How a scenario is repeated on sockets."""
+
+    requests: int  # its first ones
+    at_once: int = 1  # seeds that run at the same time, where the rig is idle enough
+    policies: tuple[str, ...] = ("cost_aware", "least_load", "round_robin")
+
+
+PLAN: dict[str, tuple[tuple[str, ...], Network | None]] = {
+    "a10": (CLASSIC, Network(900, 3)),
+    "slow-node": (CLASSIC, Network(1500)),
+    "mid-slow": (CLASSIC, None),
+    "prefix-affinity": ((*CLASSIC, "prefix_hash"), Network(900, 3)),
+    "retry-storm": (("cost_aware",), None),
+    "retry-storm-unbudgeted": (("cost_aware",), None),
+    "tp8-10": (POLICIES, None),
+    "tp8-125": (POLICIES, None),
+    "flash-crowd": (("cost_aware", "least_load"), None),
+    "flash-crowd-forecast": (("cost_aware", "least_load"), None),
+    "mooncake-8": (POLICIES, None),
 }
-NETWORK_REQUESTS = {"a10": 500, "slow-node": 2200, "prefix-affinity": 600}
-NETWORK_POLICIES = ("cost_aware", "least_load", "round_robin")
-PORT = 18400
 
 
-def span(values: list[float], scale: float = 1000) -> str:
-    """A mean with its range over seeds."""
-    low, high = min(values) * scale, max(values) * scale
-    return f"{statistics.fmean(values) * scale:.0f} ({low:.0f}–{high:.0f})"
+def scenario_of(name: str, traces: Path) -> Scenario | None:
+    """A shipped scenario with its trace; None if the trace is missing."""
+    scenario = load(name)
+    if not is_trace(scenario.traffic):
+        return scenario
+    path = traces / scenario.traffic.dataset
+    if not path.is_file():
+        print(f"{name} is left out: no {path}", file=sys.stderr)
+        return None
+    return changed(scenario, dataset=str(path))
 
 
-def simulated(scenario: Scenario, policies: tuple[str, ...], seeds: int) -> list[list[str]]:
-    """Table rows of one scenario."""
-    runs: dict[str, list[dict[str, Any]]] = {policy: [] for policy in policies}
+def changed(scenario: Scenario, **traffic: Any) -> Scenario:
+    """The scenario with other traffic."""
+    own = msgspec.structs.replace(scenario.traffic, **traffic)
+    return msgspec.structs.replace(scenario, traffic=own)
+
+
+def simulated(scenario: Scenario, policies: Sequence[str], seeds: int) -> dict[str, Any]:
+    """{policy: the figures of each seed}, policy after policy on the same traffic."""
+    runs: dict[str, Any] = {policy: [] for policy in policies}
     for seed in range(seeds):
         shared = source_of(scenario, seed)
         for policy in policies:
             source = shared if isinstance(shared, Open) else None
             runs[policy].append(figures(scenario, policy, simulate(scenario, policy, seed, source)))
-    rows = []
-    for policy, found in runs.items():
-        attempts = statistics.fmean(r["attempts"] / scenario.traffic.requests for r in found)
-        rows.append(
-            [
-                policy,
-                span([r["ttft_s"]["p50"] for r in found]),
-                span([r["ttft_s"]["p99"] for r in found]),
-                span([r["e2e_s"]["p99"] for r in found]),
-                f"{statistics.fmean(r['prefix_hit_ratio'] for r in found):.0%}",
-                f"{statistics.fmean(r['lost'] for r in found):.0f}",
-                f"{attempts:.2f}",
-            ]
-        )
-    return rows
+    return runs
 
 
-def command(*words: str) -> subprocess.Popen[bytes]:
-    """A headrace command in the background."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "headrace", *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+def beside(name: str, how: Network, seeds: int, cores: Cores) -> dict[str, Any]:
+    """{policy: for each seed the simulator's figures and those of the sockets}, same requests.
+
+    All prompts are of the same few words, so the gateway's estimate of their length is exact after
+    the first answers; the simulated one is made as exact.
+    """
+    scenario = changed(load(name), requests=how.requests)
+    exact = msgspec.structs.replace(scenario, estimate_error=0.0)
+    found: dict[str, Any] = {}
+    with ThreadPoolExecutor(how.at_once) as pool:
+        for policy in how.policies:
+            print(f"{name} on sockets, {policy} …", file=sys.stderr)
+            simulation = simulated(exact, [policy], seeds)[policy]
+
+            def one(seed: int, policy: str = policy) -> dict[str, Any]:
+                return scenarios.run(
+                    HEADRACE, policy, name, scenario.replica_count, seed=seed, cores=cores,
+                    options=["--requests", str(how.requests)], first_port=21000 + 512 * seed,
+                )  # fmt: skip
+
+            sockets = list(pool.map(one, range(seeds)))
+            found[policy] = [{"sim": s, "net": n} for s, n in zip(simulation, sockets, strict=True)]
+    return {"requests": how.requests, "at_once": how.at_once, "policies": found}
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--traces", type=Path, default=Path(), metavar="FOLDER")
+    parser.add_argument("--only", nargs="*", metavar="NAME", choices=PLAN, help="scenarios")
+    parser.add_argument("--network", action="store_true", help="sockets too")
+    parser.add_argument("--no-sim", action="store_true", help="sockets only")
+    parser.add_argument("--gateway-core", type=int, default=0)
+    parser.add_argument("--load-core", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="renew docs/results.md")
+    return parser.parse_args()
 
 
-def wait_for(url: str, timeout_s: float = 20.0) -> None:
-    """Until a URL answers 200."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"{url} does not answer")
-
-
-def worded(request: Request) -> Request:
-    """The request with segments shortened so that their words make as many tokens for the mock."""
-    job = request.job
-    prompt = tuple(
-        Segment(s.key, max(1, round(s.tokens * 4 * 200 / len(text(s.key, 200)))), s.role)
-        for s in job.prompt
-    )
-    return Request(request.at_s, job._replace(prompt=prompt))
-
-
-async def measured(scenario: Scenario, seed: int, url: str) -> Run:
-    """The scenario's requests in real time against a URL."""
-    requests = [
-        worded(r) for r in islice(requests_of(scenario.traffic, seed), scenario.traffic.requests)
-    ]
-    async with Run(Target(url, model="m")).open() as run:
-        await run.open_loop(requests)
-    return run
-
-
-def network(scenario: Scenario, policy: str, seed: int) -> list[str]:
-    """One row: the same scenario through sockets."""
-    count = scenario.replica_count
-    urls = [f"http://127.0.0.1:{PORT + i}" for i in range(count)]
-    gateway = f"http://127.0.0.1:{PORT + 50}"
-    preset = scenario.replicas[0].preset
-    mock = command(
-        *("mock", "--replicas", str(count), "--port", str(PORT), "--model", "m"),
-        *("--preset", preset, "--seed", str(seed)),
-    )
-    serve = command(
-        *("serve", "--replicas", *urls, "--host", "127.0.0.1", "--port", str(PORT + 50)),
-        *("--admin-port", str(PORT + 51), "--processes", "1", "--policy", policy),
-        *("--max-concurrency", "1000000", "--probe-interval-secs", "0"),
-    )
-    try:
-        wait_for(f"{urls[-1]}/health")
-        index = 0
-        for group in scenario.replicas:
-            for _ in range(group.count):
-                if group.slow != 1.0:
-                    body = json.dumps({"replica": index, "action": "slow", "factor": group.slow})
-                    urllib.request.urlopen(f"{urls[index]}/_control", body.encode()).close()
-                index += 1
-        wait_for(f"{gateway}/readyz")
-        time.sleep(1.5)
-        run = asyncio.run(measured(scenario, seed, gateway))
-    finally:
-        for process in (serve, mock):
-            process.terminate()
-        for process in (serve, mock):
-            process.wait(20)
-    samples = run.record.samples
-    counted = [s for s in samples[len(samples) // 10 :] if s.ok]
-    ttft = distribution([s.ttft_s for s in counted])
-    failed = sum(not s.ok for s in samples)
-    assert ttft["p50"] is not None
-    assert ttft["p99"] is not None
-    busy = f"{run.cpu_s / run.duration_s:.0%}"
-    return [policy, f"{ttft['p50'] * 1000:.0f}", f"{ttft['p99'] * 1000:.0f}", str(failed), busy]
-
-
-def beside(name: str, scenario: Scenario) -> list[list[str]]:
-    """Simulator and network for the same short traffic, policy by policy."""
-    traffic = msgspec.structs.replace(scenario.traffic, requests=NETWORK_REQUESTS[name])
-    short = msgspec.structs.replace(scenario, traffic=traffic)
-    rows = []
-    for policy in NETWORK_POLICIES:
-        out = figures(short, policy, simulate(short, policy, 0))["ttft_s"]
-        row = network(short, policy, 0)
-        p50, p99 = out["p50"] * 1000, out["p99"] * 1000
-        ratio = f"{float(row[1]) / p50:.2f}, {float(row[2]) / p99:.2f}"
-        rows.append([policy, f"{p50:.0f}", row[1], f"{p99:.0f}", row[2], ratio, row[3], row[4]])
-        print(name, rows[-1], file=sys.stderr)
-    return rows
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-SIM_HEAD = [
-    "policy",
-    "TTFT p50 ms",
-    "TTFT p99 ms",
-    "E2E p99 ms",
-    "hits",
-    "lost",
-    "attempts ÷ requests",
-]
-NET_HEAD = [
-    *("policy", "p50 sim", "p50 network", "p99 sim", "p99 network"),
-    *("network ÷ sim p50, p99", "failed", "harness CPU"),
-]
+def measure(name: str, args: argparse.Namespace, kept: dict[str, Any]) -> None:
+    """Renew what is kept of one scenario."""
+    policies, network = PLAN[name]
+    scenario = scenario_of(name, args.traces)
+    if scenario is None:
+        return
+    own = kept.setdefault(name, {})
+    own["about"] = scenario.about
+    began, cpu = time.monotonic(), time.process_time()
+    if not args.no_sim:
+        own["requests"] = scenario.traffic.requests
+        own["sim"] = simulated(scenario, policies, args.seeds)
+        own["sim_cpu_ratio"] = (time.process_time() - cpu) / (time.monotonic() - began)
+    if network and args.network:
+        own["network"] = beside(name, network, args.seeds, Cores(args.gateway_core, args.load_core))
+    print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 def main() -> int:
-    """Run everything; print, and write the document where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="*")
-    parser.add_argument("--network", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    parts = []
-    for name, (policies, repeated) in PLAN.items():
-        if args.only and name not in args.only:
-            continue
-        scenario = load(name)
-        began = time.monotonic()
-        rows = simulated(scenario, policies, args.seeds)
-        parts += [f"## {name}", scenario.about, markdown(SIM_HEAD, rows)]
-        if repeated and args.network:
-            parts += [
-                f"The first {NETWORK_REQUESTS[name]} requests in real time, times in ms:",
-                markdown(NET_HEAD, beside(name, scenario)),
-            ]
-        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    document = "\n\n".join(parts) + "\n"
-    print(document)
+    """Measure, print, and write the document where asked; 1 if simulator and sockets differ."""
+    args = arguments()
+    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
+    for name in args.only or PLAN:
+        measure(name, args, kept)
+        KEPT.parent.mkdir(exist_ok=True)
+        KEPT.write_text(json.dumps(kept))
+    text = results_page.document({n: kept[n] for n in PLAN if n in kept}, args.seeds)
+    print(text)
     if args.write:
-        flags = " --network" if args.network else ""
-        head = (
-            "# Results of the shipped scenarios\n\n"
-            f"Made by `python benchmarks/results.py --seeds {args.seeds}{flags} --write`. "
-            f"Means over {args.seeds} seeds, the range in brackets. Engines are models with "
-            "published coefficients, not GPUs; the router is the real one.\n\n"
-        )
-        OUTPUT.write_text(head + document)
-    return 0
+        OUTPUT.write_text(text)
+    found = results_page.differences(kept)
+    for line in found:
+        print(line, file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

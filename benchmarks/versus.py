@@ -1,153 +1,54 @@
 """headrace beside other gateways on one mock fleet: what users wait, and what it costs.
 
-Starts `headrace mock`, puts each installed gateway with its best policy in front of it in turn, and
-sends the same requests through each with `headrace bench`. Gateway on one core, fleet and load on
-another. Medians over the rounds.
+Starts the mock fleet of a scenario (`src/headrace/sim/scenarios/`), puts each installed gateway
+with its best policy in front of it in turn, and sends the scenario's first requests through each in
+real time. Gateways on one core, fleets and load on another. Medians over the rounds, and the range.
 
-    python benchmarks/versus.py --scenario prefix
+    python benchmarks/versus.py --scenario mooncake-8 --trace FILE
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rig import gateways, limits, net, proctree
+from rig import gateways, limits, net, scenarios
 from rig.gateways import Gateway
+from rig.results_page import imbalance
+from rig.scenarios import Cores
 
-MODEL = "mock"
+from headrace.sim.scenario import ScenarioError, load, shipped
 
-
-@dataclass(frozen=True)
-class Scenario:
-    """A fleet, a load, and what is done to a replica before it."""
-
-    about: str
-    replicas: int
-    preset: str
-    bench: str  # options of `headrace bench`
-    fault: dict[str, Any] = field(default_factory=dict)
+Row = dict[str, float | None]
 
 
-SCENARIOS = {
-    "prefix": Scenario(
-        "8 replicas, 20 shared system prompts of 4 000 tokens, Zipf",
-        8,
-        "llama3-8b-h100",
-        "--dataset shared-prefix --input-tokens 500 --output-tokens 100 --rate 40",
-    ),
-    "slow": Scenario(
-        "4 replicas, one at half speed",
-        4,
-        "llama3-8b-h100",
-        "--input-tokens 1000 --output-tokens 150 --rate 40",
-        {"action": "slow", "factor": 2, "replica": 0},
-    ),
-    "chats": Scenario(
-        "8 replicas, growing conversations of 100 users",
-        8,
-        "llama3-8b-h100",
-        "--dataset multi-turn --users 100 --input-tokens 400 --output-tokens 100 --rate 40",
-    ),
-}
-
-
-@contextmanager
-def fleet(scenario: Scenario, core: int) -> Iterator[list[int]]:
-    """The mock replicas, with the fault; their ports."""
-    first = consecutive_ports(scenario.replicas)
-    argv = ["taskset", "-c", str(core), sys.executable, "-m", "headrace", "mock", "--quiet"]
-    argv += ["--replicas", str(scenario.replicas), "--port", str(first), "--model", MODEL]
-    argv += ["--preset", scenario.preset, "--noise", "0.05"]
-    process = subprocess.Popen(argv, env=gateways.environment(), stderr=subprocess.DEVNULL)
-    ports = list(range(first, first + scenario.replicas))
-    try:
-        net.wait_for_answer(ports[-1], "/health", process)
-        if scenario.fault:
-            control(ports[0], scenario.fault)
-        yield ports
-    finally:
-        process.kill()
-        process.wait()
-
-
-def consecutive_ports(count: int) -> int:
-    """The first of `count` ports that nobody listened on a moment ago."""
-    for first in range(21000, 32000, 64):
-        try:
-            net.must_be_free(range(first, first + count))
-        except OSError:
-            continue
-        return first
-    raise SystemExit("no row of free ports")
-
-
-def control(port: int, order: dict[str, Any]) -> None:
-    """Tell the mock fleet to misbehave."""
-    url, body = f"http://127.0.0.1:{port}/_control", json.dumps(order).encode()
-    request = urllib.request.Request(url, body, {"content-type": "application/json"})
-    urllib.request.urlopen(request, timeout=5).close()
-
-
-def served(ports: Sequence[int]) -> list[int]:
-    """Requests that each replica has finished, from its own counters."""
-    found = []
-    for port in ports:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
-            lines = page.read().decode().splitlines()
-        values = [x.rpartition(" ")[2] for x in lines if x.startswith("vllm:request_success_total")]
-        found.append(round(sum(map(float, values))))
-    return found
-
-
-def measure(
-    gateway: Gateway, scenario: Scenario, seed: int, args: argparse.Namespace
-) -> dict[str, Any]:
-    """One run through one gateway, fleet and gateway fresh."""
-    with (
-        fleet(scenario, args.load_core) as ports,
-        gateways.running(gateway, ports, core=args.gateway_core, policy=gateway.best_policy) as (
-            port,
-            process,
-        ),
-    ):
-        time.sleep(1)  # let health checks and first scrapes pass
-        served_before, cpu_before = served(ports), proctree.cpu(process.pid)
-        argv = ["taskset", "-c", str(args.load_core), sys.executable, "-m", "headrace", "bench"]
-        argv += [f"http://127.0.0.1:{port}", "--model", MODEL, "--json", "--seed", str(seed)]
-        argv += ["--duration", str(args.seconds), *scenario.bench.split()]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, env=gateways.environment())
-        result: dict[str, Any] = json.loads(done.stdout)
-        spent = proctree.cpu(process.pid) - cpu_before
-        shares = [b - a for a, b in zip(served_before, served(ports), strict=True)]
-        requests = result["requests"]
-        events = result["output_tokens_per_s"] * result["duration_s"]
-        return {
-            "ttft_p50": result["ttft_s"]["p50"],
-            "ttft_p99": result["ttft_s"]["p99"],
-            "tpot_p50": result["tpot_s"]["p50"],
-            "tpot_p99": result["tpot_s"]["p99"],
-            "e2e_p50": result["e2e_s"]["p50"],
-            "e2e_p99": result["e2e_s"]["p99"],
-            "hits": result["prefix_hit_ratio"],
-            "imbalance": max(shares) * len(shares) / max(1, sum(shares)),
-            "lost": requests["failed"] + requests["rejected"],
-            "cpu_us_request": spent.total_s / max(1, requests["ok"]) * 1e6,
-            "cpu_us_event": spent.total_s / max(1.0, events) * 1e6,
-            "memory_mb": proctree.memory_bytes(process.pid) / 1e6,
-            "rig_cpu": result["rig"]["cpu_ratio"],
-        }
+def row(document: dict[str, Any]) -> Row:
+    """The figures of one run."""
+    requests, gateway = document["requests"], document["gateway"]
+    events = document["output_tokens_per_s"] * document["duration_s"]
+    latencies = {
+        f"{key}_{quantile}": document[f"{key}_s"][quantile]
+        for key in ("ttft", "tpot", "e2e")
+        for quantile in ("p50", "p99")
+    }
+    return {
+        **latencies,
+        "hits": document["prefix_hit_ratio"],
+        "imbalance": imbalance(document["served"]),
+        "lost": requests["failed"] + requests["rejected"],
+        "cpu_us_request": gateway["cpu_s"] / max(1, requests["ok"]) * 1e6,
+        "cpu_us_event": gateway["cpu_s"] / max(1.0, events) * 1e6,
+        "cpu_ratio": gateway["cpu_ratio"],
+        "memory_mb": gateway["memory_bytes"] / 1e6,
+    }
 
 
 COLUMNS = {
@@ -158,10 +59,11 @@ COLUMNS = {
     "e2e_p50": ("E2E p50 s", 1, 2),
     "e2e_p99": ("p99", 1, 2),
     "hits": ("hits %", 100, 0),
-    "imbalance": ("max/mean", 1, 2),
+    "imbalance": ("max ÷ mean", 1, 2),
     "lost": ("lost", 1, 0),
     "cpu_us_request": ("CPU µs/request", 1, 0),
     "cpu_us_event": ("/event", 1, 1),
+    "cpu_ratio": ("% of a core", 100, 0),
     "memory_mb": ("MB", 1, 0),
 }
 
@@ -171,23 +73,71 @@ def table(results: dict[str, list[dict[str, Any]]], policies: dict[str, str]) ->
     shown = Table("gateway", "policy")
     for heading, _, _ in COLUMNS.values():
         shown.add_column(heading, justify="right")
-    for name, rounds in results.items():
-        cells = []
-        for key, (_, factor, digits) in COLUMNS.items():
-            known = [r[key] for r in rounds if r[key] is not None]
-            cells.append(f"{median(known) * factor:.{digits}f}" if known else "–")
+    for name, documents in results.items():
+        rows = [row(document) for document in documents]
+        cells = [
+            cell([r[key] for r in rows], factor, digits)
+            for key, (_, factor, digits) in COLUMNS.items()
+        ]
         shown.add_row(name, policies[name], *cells)
     return shown
+
+
+def cell(values: Sequence[float | None], factor: float, digits: int) -> str:
+    """The median of what is known, with its range where rounds differ."""
+    known = [value * factor for value in values if value is not None]
+    if not known:
+        return "–"
+    low, middle, high = (f"{f(known):.{digits}f}" for f in (min, median, max))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def measure(
+    args: argparse.Namespace, seed: int, first_port: int, gateway: Gateway
+) -> dict[str, Any] | None:
+    """One run through one gateway; None, with the reason on stderr, if it does not work."""
+    options = ["--requests", str(args.requests), "--timeout", str(args.timeout)]
+    if args.trace:
+        options += ["--dataset", args.trace]
+    try:
+        return scenarios.run(
+            gateway, gateway.best_policy, args.scenario, load(args.scenario).replica_count,
+            seed=seed, cores=Cores(args.gateway_core, args.load_core),
+            options=options, first_port=first_port,
+        )  # fmt: skip
+    except (net.NotReady, OSError, ValueError) as error:
+        print(f"{gateway.name} failed: {error}", file=sys.stderr)
+        return None
+
+
+def measured(
+    chosen: Sequence[Gateway], args: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Round after round, `--at-once` gateways at a time: each has its own fleet and load."""
+    with ThreadPoolExecutor(args.at_once) as pool:
+        for seed in range(args.rounds):
+            for start in range(0, len(chosen), args.at_once):
+                group = chosen[start : start + args.at_once]
+                names = [gateway.name for gateway in group]
+                print(f"round {seed + 1} of {args.rounds}: {', '.join(names)}", file=sys.stderr)
+                one = partial(measure, args, seed)
+                found = pool.map(one, range(21000, 31000, 1024), group)
+                yield from ((n, d) for n, d in zip(names, found, strict=True) if d is not None)
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scenario", choices=SCENARIOS, default="prefix")
+    parser.add_argument(
+        "--scenario", default="prefix-affinity", metavar="NAME|FILE", help=", ".join(shipped())
+    )
+    parser.add_argument("--trace", metavar="FILE", help="in place of the scenario's own trace")
+    parser.add_argument("--requests", type=int, default=600, help="the first so many")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--at-once", type=int, default=1, help="gateways at the same time")
+    parser.add_argument("--timeout", type=float, default=120, help="of a request, seconds")
     parser.add_argument("--gateway-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
@@ -198,26 +148,27 @@ def parse_args() -> argparse.Namespace:
 def main() -> int:
     args = parse_args()
     limits.raise_open_files()
-    scenario = SCENARIOS[args.scenario]
+    try:
+        about = load(args.scenario).about
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return 2
     chosen = gateways.choose(args.only, args.peer, byte_exact=False)
     results: dict[str, list[dict[str, Any]]] = {}
-    for seed in range(args.rounds):
-        for gateway in chosen:
-            print(f"round {seed + 1} of {args.rounds}: {gateway.name} …", file=sys.stderr)
-            try:
-                found = measure(gateway, scenario, seed, args)
-            except (net.NotReady, OSError, ValueError) as error:
-                print(f"{gateway.name} failed: {error}", file=sys.stderr)
-                continue
-            results.setdefault(gateway.name, []).append(found)
+    for name, document in measured(chosen, args):
+        results.setdefault(name, []).append(document)
     if args.json:
         print(json.dumps({"scenario": args.scenario, "results": results}))
     else:
-        console = Console(width=160)
-        console.print(f"{scenario.about}; {args.rounds} rounds of {args.seconds:g} s")
+        console = Console(width=220)
+        console.print(f"{args.scenario}: {about}")
+        console.print(f"{args.requests} requests, {args.rounds} rounds, {args.at_once} at once")
         console.print(table(results, {g.name: g.best_policy for g in chosen}))
-        rig = max((r["rig_cpu"] for rounds in results.values() for r in rounds), default=0)
-        console.print(f"the load harness used at most {rig:.0%} of a core")
+        documents = [document for rounds in results.values() for document in rounds]
+        busiest = max(map(scenarios.share, documents), default=0)
+        console.print(f"mock and harness used at most {busiest:.0%} of a core in each run")
+        for doubt in scenarios.doubts(documents, args.at_once):
+            console.print(f"warning: {doubt}")
     return 0 if results else 1
 
 

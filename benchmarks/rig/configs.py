@@ -145,7 +145,9 @@ def litellm(port: int, replicas: Sequence[int], scratch: Path, policy: str) -> l
     config.write_text(
         json.dumps({"model_list": models, "router_settings": {"routing_strategy": policy}})
     )
-    program = ["env", "LITELLM_LOCAL_MODEL_COST_MAP=True", "litellm"]
+    # without a key on a public address it refuses to start; this one listens on loopback
+    unlocked = "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true"
+    program = ["env", "LITELLM_LOCAL_MODEL_COST_MAP=True", unlocked, "litellm"]
     return [*program, "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
 
 

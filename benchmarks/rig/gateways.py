@@ -134,8 +134,8 @@ def _wait_until_ready(gateway: Gateway, port: int, process: subprocess.Popen[byt
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask twice (a gateway that drains ends at the second time), then insist."""
-    for end, patience_s in ((process.terminate, 8), (process.terminate, 4), (process.kill, 4)):
+    """Ask twice (a gateway that drains ends at the second time), then insist: no load is left."""
+    for end, patience_s in ((process.terminate, 1), (process.terminate, 4), (process.kill, 4)):
         if process.poll() is None:
             end()
             try:

@@ -28,6 +28,17 @@ def must_be_free(ports: Iterable[int]) -> None:
         socket.create_server(("127.0.0.1", port)).close()
 
 
+def consecutive_ports(count: int, first: int = 21000) -> int:
+    """The first of `count` ports, from `first` on, that nobody listened on a moment ago."""
+    for start in range(first, 32000, 64):
+        try:
+            must_be_free(range(start, start + count))
+        except OSError:
+            continue
+        return start
+    raise SystemExit("no row of free ports")
+
+
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 20) -> None:
     """Wait until the process accepts connections."""
     wait_until(lambda: socket.create_connection(("127.0.0.1", port), 1).close(), process, timeout_s)
