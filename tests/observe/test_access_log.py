@@ -123,6 +123,17 @@ def test_a_gateway_writes_one_honest_line_a_request(tmp_path):
     assert stream["stream"] and stream["ttft_s"] > 0 and stream["tpot_s"] > 0
 
 
+def test_what_ended_just_before_the_gateway_is_in_the_log(tmp_path):
+    path = tmp_path / "access.log"
+
+    async def scenario(gateway, engines):
+        for _ in range(3):
+            await gateway.chat()
+
+    play(scenario, {"observability": {"access_log": str(path)}})
+    assert path.read_text().count("\n") == 3
+
+
 def test_a_reload_follows_the_settings_of_the_log(tmp_path):
     first, second = tmp_path / "first.log", tmp_path / "second.log"
 

@@ -101,7 +101,8 @@ class Upward:
         await asyncio.sleep(STEP_S)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is left, in the rings too: the processes have ended."""
+        self._drain()
         if self.access_log is not None:
             self.access_log.close()
         if self.tracing is not None:
