@@ -171,7 +171,8 @@ struct process_cell {
     uint64_t row_misses; /* a row that could not be read in a few tries */
     uint64_t bad_http;
     struct hist overhead;
-    uint64_t pad[5]; /* cells begin on a cache line */
+    int64_t held;    /* a gauge: of `queued`, those whose model has no replica */
+    uint64_t pad[4]; /* cells begin on a cache line */
 };
 
 _Static_assert(sizeof(struct process_cell) % 64 == 0, "cells begin on a cache line");

@@ -80,15 +80,9 @@ class Gateway:
     """One data-plane process's worth of gateway before some replicas."""
 
     def __init__(self, replicas, settings):
-        config = msgspec.convert(settings, Config)
+        self.config = msgspec.convert(settings, Config)
         self.segment = Segment.create(1, 1 << 20)
-        slots = list(range(len(replicas)))
-        infos = [ReplicaInfo(i, 1, r.url[7:], r.url) for i, r in enumerate(replicas)]
-        model = ModelInfo(1, "m", 1, slots, [slot + 1 for slot in slots], {"id": "m"})
-        for slot in slots:
-            self.segment.write_row(slot, eligible=True, generation=1, max_concurrency=256)
-        self.segment.serving = len(slots)
-        self.segment.publish(encode(Snapshot(infos, [model], config)))
+        self.publish(replicas)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         self.listener.setblocking(False)
         self.address = self.listener.getsockname()
@@ -97,6 +91,18 @@ class Gateway:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.run(self.plane.start())
+
+    def publish(self, replicas, max_concurrency=256):
+        """Put these replicas in the place of the ones before."""
+        slots = list(range(len(replicas)))
+        infos = [ReplicaInfo(i, 1, r.url[7:], r.url) for i, r in enumerate(replicas)]
+        model = ModelInfo(1, "m", 1, slots, [slot + 1 for slot in slots], {"id": "m"})
+        for slot in slots:
+            self.segment.write_row(
+                slot, eligible=True, generation=1, max_concurrency=max_concurrency
+            )
+        self.segment.serving = len(slots)
+        self.segment.publish(encode(Snapshot(infos, [model], self.config)))
 
     def run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)

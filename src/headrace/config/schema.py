@@ -628,6 +628,25 @@ class Autoscale(Section, frozen=True, kw_only=True):
         tuple[AutoscaleModel, ...],
         setting("Limits of single models: `{model, min_replicas, max_replicas, workload}`."),
     ] = ()
+    hold_size: A[
+        int,
+        setting(
+            "Requests that wait, over all processes, for a replica of a model that `models` gives "
+            "`min_replicas: 0`; 0: they are refused.",
+            ge=0,
+        ),
+    ] = 256
+    hold_timeout_s: A[float, setting("A request waits so long for that replica.", gt=0)] = 300.0
+
+    @property
+    def on_demand(self) -> tuple[str, ...]:
+        """Models that are known while they have no replica."""
+        return tuple(entry.model for entry in self.models if entry.min_replicas == 0)
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests may wait for a replica to come up."""
+        return self.hold_size > 0 and bool(self.on_demand)
 
 
 class Config(Section, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ the scores are those of this moment.
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from headrace.control.admin_replicas import CONTROL
-from headrace.control.registry import Registry
 from headrace.core.balancer import Balancer
 from headrace.core.request import RouteRequest
 from headrace.core.scan import BodyScan
@@ -54,7 +54,8 @@ class Explainer:
             scan = BodyScan(body)
         except ValueError as error:
             raise InvalidJson(f"body: {error}") from None
-        name = model_of(scan, control.registry, control.config.routing.model_aliases)
+        known = control.registry.known_models(control.config)
+        name = model_of(scan, known, control.config.routing.model_aliases)
         request = RouteRequest()
         request.read(scan, name.encode())
         request.model = control.registry.model_ids.of(name)
@@ -78,9 +79,8 @@ def settings_of(control: Control) -> dict[str, Any]:
     return settings
 
 
-def model_of(scan: BodyScan, registry: Registry, aliases: dict[str, str]) -> str:
+def model_of(scan: BodyScan, known: Collection[str], aliases: dict[str, str]) -> str:
     """The model that a body asks for, aliases resolved."""
-    known = registry.known_models()
     kind = scan.kind("model")
     if kind in ("absent", "null"):
         if len(known) != 1:

@@ -169,9 +169,9 @@ class Registry:
         """The pair number of a replica and a model: kept for ever, so that its series never mix."""
         return self.pairs.of((member.id, model))
 
-    def known_models(self) -> dict[str, list[Member]]:
-        """Every model any member serves or served last, with these members."""
-        found: dict[str, list[Member]] = {}
+    def known_models(self, config: Config) -> dict[str, list[Member]]:
+        """Every model any member serves or served last, with these members; and those on demand."""
+        found: dict[str, list[Member]] = {name: [] for name in config.autoscale.on_demand}
         for member in self.members.values():
             for name in member.cards:
                 found.setdefault(name, []).append(member)
@@ -180,8 +180,8 @@ class Registry:
     def snapshot(self, config: Config) -> Snapshot:
         """The document for the processes."""
         models = []
-        for name, members in self.known_models().items():
-            cards = members[0].cards
+        for name, members in self.known_models(config).items():
+            cards = members[0].cards if members else {name: model_card(name)}
             models.append(
                 ModelInfo(
                     id=self.model_ids.of(name),

@@ -130,7 +130,7 @@ cdef extern from "fleet.h" nogil:
         double token_xy[12]
     struct process_cell:
         uint64_t pid, beat_ns
-        int64_t requests, queued, connections, buffered_bytes
+        int64_t requests, queued, held, connections, buffered_bytes
         uint32_t draining, blob_seen
         uint64_t accepted, row_misses, bad_http
         hist overhead

@@ -316,6 +316,7 @@ cdef class Segment:
     def process(self, int process):
         cdef process_cell *c = &fleet_block(self.base, process).self
         return {"pid": c.pid, "beat_ns": c.beat_ns, "requests": c.requests, "queued": c.queued,
+                "held": c.held,
                 "connections": c.connections, "buffered_bytes": c.buffered_bytes,
                 "draining": bool(c.draining),
                 "blob_seen": c.blob_seen, "accepted": c.accepted, "row_misses": c.row_misses,

@@ -54,6 +54,7 @@ cdef class Exchange:
     cdef uint64_t trace_stays  # ids of the client's headers that trace_line stands for
     cdef Model model  # None: not known (yet)
     cdef RouteRequest waiting_request  # of a request in the waiting room
+    cdef bint is_held  # there it waits for a replica to come up, not for room on one
     cdef int endpoint
     cdef bint routed  # counts as a request in the gateway
     cdef bint stream, is_head
@@ -63,7 +64,7 @@ cdef class Exchange:
     cdef int retries
     cdef uint16_t tried[8]
     cdef Lease spare  # for the next try
-    cdef int64_t kept_bytes  # of the body, in the process's account
+    cdef readonly int64_t kept_bytes  # of the body, in the process's account
     # times
     cdef uint64_t began_ns, read_ns, sent_ns, queued_ns, queue_wait_ns, byte_ns, blocked_ns
     # the response

@@ -3,7 +3,14 @@ import logging
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from headrace.core.balancer cimport GATEWAY_FULL, OVERLOADED, ROUTED, Lease, RouteRequest
+from headrace.core.balancer cimport (
+    GATEWAY_FULL,
+    NO_REPLICA,
+    OVERLOADED,
+    ROUTED,
+    Lease,
+    RouteRequest,
+)
 from headrace.core.fleet cimport *
 from headrace.observe import reasons
 from headrace.proxy cimport booking, gate, intake, relay, tracing
@@ -97,6 +104,9 @@ cdef class Exchange:
         if verdict == OVERLOADED and self.plane.queue_size:
             if self.plane.waiting_room.take(self, now_ns):
                 return 0
+        elif verdict == NO_REPLICA and self.model.on_demand:
+            if self.plane.waiting_room.hold(self, now_ns):
+                return 0
         return self._refuse_by(verdict, now_ns)
 
     cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1:
@@ -115,32 +125,47 @@ cdef class Exchange:
     cdef int refuse_waiting(self, uint64_t now_ns) except -1:
         """Its time in the waiting room is over."""
         cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
+        if self.is_held:
+            return self.reply(503, "no_replica",
+                              "no replica of this model came up in time", None, after_s, b"",
+                              False)
         return self.reply(429, "queue_timeout", "no replica had room in admission.queue_timeout_s",
                           None, after_s, b"",
                           False)
 
     # ---- the waiting room
 
-    def wait(self, uint64_t now_ns):
-        """Wait for a replica, with what routing has to know."""
+    def wait(self, uint64_t now_ns, bint is_held):
+        """Wait for room on a replica, or (held) for a replica, with what routing has to know."""
         self.state = X_QUEUED
+        self.is_held = is_held
         self.queued_ns = now_ns
         self.waiting_request, self.plane.request = self.plane.request, RouteRequest()
         self.plane.block.self.queued += 1
         self.plane.block.models[self.model.id].queued += 1
-        self.plane.wheel.set(self.down, now_ns + self.plane.queue_timeout_ns)
+        if is_held:
+            self.plane.block.self.held += 1
+            self.plane.held_bytes += self.kept_bytes
+            self.plane.wheel.set(self.down, min(now_ns + self.plane.hold_timeout_ns,
+                                                self.plane.deadline(self.began_ns,
+                                                                    self.plane.request_ns)))
+        else:
+            self.plane.wheel.set(self.down, now_ns + self.plane.queue_timeout_ns)
 
     def stop_waiting(self):
         self.queue_wait_ns = clock_ns() - self.queued_ns
         self.waiting_request = None
         self.plane.block.self.queued -= 1
         self.plane.block.models[self.model.id].queued -= 1
+        if self.is_held:
+            self.plane.block.self.held -= 1
+            self.plane.held_bytes -= self.kept_bytes
 
     def try_waiting(self):
         """Whether a replica has room by now; then the request is on its way."""
         cdef uint64_t now = clock_ns()
         cdef int verdict = self.plane.balancer.route(self.waiting_request, self.lease, now)
-        if verdict == OVERLOADED:
+        if verdict == OVERLOADED or (verdict == NO_REPLICA and self.is_held):
             return False
         self.stop_waiting()
         if verdict == ROUTED:

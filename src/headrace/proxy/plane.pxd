@@ -18,6 +18,7 @@ cdef class Model:
     cdef readonly int id
     cdef readonly bytes name
     cdef readonly object info  # snapshot.ModelInfo
+    cdef readonly bint on_demand  # its requests may wait for a replica to come up
 
 
 cdef class Plane:
@@ -44,6 +45,9 @@ cdef class Plane:
     cdef uint64_t client_header_ns, client_body_ns
     cdef uint64_t keepalive_ns, upstream_idle_ns, queue_timeout_ns
     cdef int max_retries, queue_size, policy
+    cdef int hold_size
+    cdef uint64_t hold_timeout_ns
+    cdef int64_t held_bytes  # bodies of requests that wait for a replica to come up
     cdef int64_t max_concurrent_requests
     cdef bint before_first_token, inject_usage, log_requests, needs_prefix, open_access, traces
     cdef uint64_t next_sample_ns  # without a log, one record in a while goes up for the dashboard

@@ -48,10 +48,11 @@ def _ns(double seconds, bint zero_is_off=False):
 
 
 cdef class Model:
-    def __init__(self, info):
+    def __init__(self, info, bint on_demand):
         self.id = info.id
         self.name = info.name.encode()
         self.info = info
+        self.on_demand = on_demand
 
 
 cdef class Plane:
@@ -118,6 +119,8 @@ cdef class Plane:
         self.upstream_idle_ns = _ns(times.upstream_idle_s)
         self.queue_timeout_ns = _ns(admission.queue_timeout_s)
         self.queue_size = admission.queue_size
+        self.hold_size = config.autoscale.hold_size
+        self.hold_timeout_ns = _ns(config.autoscale.hold_timeout_s)
         self.max_concurrent_requests = admission.max_concurrent_requests
         self.max_retries = config.retry.max_retries
         self.before_first_token = config.retry.before_first_token
@@ -179,7 +182,9 @@ cdef class Plane:
         for model in self.models.values():
             if model.id not in known:
                 self.balancer.clear_model(model.id)
-        self.models = {model.name.encode(): Model(model) for model in snapshot.models}
+        on_demand = snapshot.config.autoscale.on_demand
+        self.models = {model.name.encode(): Model(model, model.name in on_demand)
+                       for model in snapshot.models}
         for info in snapshot.replicas:
             self.balancer.set_replica(info.slot, info.id)
         for model in snapshot.models:
@@ -251,8 +256,17 @@ cdef class Plane:
 
     def may_wait(self):
         """Whether the waiting room has a place, over all processes."""
-        queued = sum(self.segment.process(i)["queued"] for i in range(self.segment.processes))
-        return queued < self.queue_size
+        return self._count_waiting("queued") - self._count_waiting("held") < self.queue_size
+
+    def may_hold(self, int64_t body_bytes):
+        """Whether a request may wait for a replica to come up; such bodies take at most half of the
+        room that all bodies have here.
+        """
+        return (self._count_waiting("held") < self.hold_size
+                and self.held_bytes + body_bytes <= self.max_buffered_bytes // 2)
+
+    def _count_waiting(self, gauge):
+        return sum(self.segment.process(i)[gauge] for i in range(self.segment.processes))
 
     def is_over_buffered(self):
         return self.block.self.buffered_bytes > self.max_buffered_bytes

@@ -1,4 +1,8 @@
-"""The waiting room: requests that no replica has room for, until one has or their time is over."""
+"""The waiting room: requests that no replica has room for, until one has or their time is over.
+
+Also those for a model on demand that has no replica at all: what waits here is the autoscaler's
+reason to start one.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,16 @@ class WaitingRoom:
         self.woken = False
 
     def take(self, exchange: Any, now_ns: int) -> bool:
-        """Let a request wait; False when there is no place for it."""
-        if not self.plane.may_wait():
-            return False
-        exchange.wait(now_ns)
+        """Let a request wait for room; False when there is no place for it."""
+        return self.plane.may_wait() and self._seat(exchange, now_ns, is_held=False)
+
+    def hold(self, exchange: Any, now_ns: int) -> bool:
+        """Let a request wait for a replica to come up; False when there is no place for it."""
+        has_place = self.plane.may_hold(exchange.kept_bytes)
+        return has_place and self._seat(exchange, now_ns, is_held=True)
+
+    def _seat(self, exchange: Any, now_ns: int, *, is_held: bool) -> bool:
+        exchange.wait(now_ns, is_held)
         self.lines[exchange.priority].append(exchange)
         return True
 

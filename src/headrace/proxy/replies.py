@@ -72,7 +72,7 @@ def _ready(exchange: Any, plane: Any) -> None:
     segment = plane.segment
     if segment.draining or plane.stopping:
         exchange.answer_error(503, "draining", "the gateway is about to stop")
-    elif segment.serving == 0:
+    elif segment.serving == 0 and not plane.config.autoscale.holds:
         exchange.answer_error(503, "no_replica", "no replica takes traffic")
     else:
         exchange.answer_page(200, JSON, b'{"status":"ready"}')

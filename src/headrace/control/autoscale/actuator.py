@@ -96,7 +96,7 @@ class Actuator:
             self._undrain(member)
 
     async def _choose(self, model: str, workload: str) -> None:
-        members = self.control.registry.known_models().get(model, [])
+        members = self.control.registry.known_models(self.control.config).get(model, [])
         candidates = [m for m in members if m.pod is not None and m.is_wanted]
         chosen = self._last_ordinal(candidates) if workload.startswith("statefulset/") else None
         if chosen is None:

@@ -66,7 +66,7 @@ class Autoscale:
 
     def look(self, now_s: float) -> None:
         """Renew all plans."""
-        known = self.control.registry.known_models()
+        known = self._known()
         self._learn_starts(now_s)
         for model, members in known.items():
             scaler = self._scaler(model, now_s)
@@ -87,7 +87,7 @@ class Autoscale:
         for model in self._scalers.keys() - self._filled:
             try:
                 for span in backfill.spans(bin_of(now_s)):
-                    rated = self._rated(self.control.registry.known_models().get(model, []))
+                    rated = self._rated(self._known().get(model, []))
                     found = await backfill.fetch(self.control.fetcher, base_url, model, rated, span)
                     self._store.add(model, self._scalers[model].take_history(found))
             except FetchError as error:
@@ -127,11 +127,17 @@ class Autoscale:
         queued = float(segment.model(registry.model_ids.of(model))["queued"])
         return load + queued / self._rated(members), queued
 
+    def _known(self) -> dict[str, list[Member]]:
+        return self.control.registry.known_models(self.control.config)
+
     def _rated(self, members: list[Member]) -> float:
-        """Requests in flight that count as one busy replica; the mean where replicas differ."""
+        """Requests in flight that count as one busy replica; the mean where replicas differ, what a
+        new one would take where there are none.
+        """
         rows = [self.control.segment.row(member.slot) for member in members]
         rated = [row["max_concurrency"] for row in rows if row is not None]
-        return sum(rated) / len(rated) if rated else 1.0
+        usual = float(self.control.config.admission.max_concurrency)
+        return sum(rated) / len(rated) if rated else usual
 
     def _learn_starts(self, now_s: float) -> None:
         """Note how long a replica that has just begun to serve was warming."""
@@ -149,7 +155,7 @@ class Autoscale:
         """What GET /autoscale shows: every plan, and who would go first if one is too many."""
         models = {}
         for model, plan in self.plans.items():
-            members = self.control.registry.known_models().get(model, [])
+            members = self._known().get(model, [])
             models[model] = {
                 **msgspec.to_builtins(plan),
                 "first_to_go": victims.order(self.control, members)[:3],
