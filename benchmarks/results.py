@@ -56,6 +56,7 @@ PLAN: dict[str, tuple[tuple[str, ...], Network | None]] = {
     "tp8-10": (POLICIES, None),
     "tp8-125": (POLICIES, None),
     "flash-crowd": (("cost_aware", "least_load"), None),
+    "flash-crowd-headroom": (("cost_aware", "least_load"), None),
     "flash-crowd-forecast": (("cost_aware", "least_load"), None),
     "mooncake-8": (POLICIES, None),
 }

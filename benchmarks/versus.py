@@ -18,6 +18,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rig import gateways, limits, net, scenarios
@@ -70,7 +71,7 @@ COLUMNS = {
 
 def table(results: dict[str, list[dict[str, Any]]], policies: dict[str, str]) -> Table:
     """Medians of the rounds, a row each gateway; – for what was not told."""
-    shown = Table("gateway", "policy")
+    shown = Table("gateway", "policy", box=box.MARKDOWN)
     for heading, _, _ in COLUMNS.values():
         shown.add_column(heading, justify="right")
     for name, documents in results.items():
