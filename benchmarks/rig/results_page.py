@@ -129,7 +129,7 @@ def _classic(runs: Runs) -> str:
 
 def _slow(runs: Runs) -> str:
     robin, ours = (level(runs, policy, "p99") / 1000 for policy in ("round_robin", OURS))
-    return f"A fixed rotation keeps feeding the slow replica: P99 {robin:.1f} s; feedback {ours:.2f} s."
+    return f"A fixed rotation feeds the slow replica on: P99 {robin:.1f} s; feedback: {ours:.2f} s."
 
 
 def _affinity(runs: Runs) -> str:
