@@ -233,3 +233,25 @@ def test_bodies_beyond_the_budget_wait_and_still_arrive(start):
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
         client.close()
     eventually(lambda: gateway.in_flight() == (0, 0, 0, 0))
+
+
+def test_pipelined_answers_wait_for_a_client_that_does_not_read(start):
+    big = b'{"x":"' + b"y" * 100_000 + b'"}'
+
+    def script(connection, request):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(big) + big)
+        return True
+
+    count = 300
+    gateway, replica = start(script)
+    with gateway.connect() as client:
+        client.sendall(post() * count)
+        time.sleep(0.3)
+        held = len(replica.requests)
+        time.sleep(0.3)
+        assert 0 < len(replica.requests) == held < count
+        seen = 0
+        while seen < count * len(big):
+            seen += len(client.recv(1 << 20))
+    eventually(lambda: gateway.in_flight() == (0, 0, 0, 0))
+    assert len(replica.requests) == count

@@ -46,6 +46,7 @@ cdef class Downstream(Timed):
 
     cdef int write(self, bytes data) except -1
     cdef int next_request(self, bint close) except -1
+    cdef int _go_on(self) except -1
     cdef int refuse_rest(self, bint close) except -1
     cdef int cut(self) except -1
     cdef int stop(self) except -1

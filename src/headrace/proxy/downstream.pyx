@@ -41,7 +41,8 @@ cdef class Downstream(Timed):
         self.feed = HttpRequestParser(self).feed_data
         self.send = transport.write
         # Nothing waits for the end of the loop's turn: one write a read, while its bytes are warm.
-        transport.set_write_buffer_limits(0)
+        # Not 0: a TLS transport counts an empty buffer as full then.
+        transport.set_write_buffer_limits(1)
         self.exchange = Exchange(self.plane, self)
         self.phase = DOWN_HEAD
         self.head_due_ns = now + self.plane.client_header_ns
@@ -120,7 +121,10 @@ cdef class Downstream(Timed):
         size = PyBytes_GET_SIZE(data)
         self.consuming = True  # no recursion: next_request leaves the rest to this loop
         while at < size:
-            if self.phase == DOWN_HEAD:
+            if self.phase == DOWN_HEAD and self.write_blocked:
+                self._stash(part(data, at, size))  # until the client has taken what it asked for
+                break
+            elif self.phase == DOWN_HEAD:
                 at = self._take_head(data, at)
             elif self.phase == DOWN_BODY or self.phase == DOWN_DISCARD:
                 at = self._take_body(data, at)
@@ -323,7 +327,6 @@ cdef class Downstream(Timed):
 
     cdef int next_request(self, bint close) except -1:
         """The answer is written: read on, or close."""
-        cdef bytes rest
         if self.phase == DOWN_CLOSED:
             return 0
         if self.phase == DOWN_BODY:
@@ -334,8 +337,13 @@ cdef class Downstream(Timed):
         self.parsed = 0
         self.head_due_ns = 0
         self.plane.wheel.set(self, clock_ns() + self.plane.keepalive_ns)
+        return self._go_on()
+
+    cdef int _go_on(self) except -1:
+        """Read, and take the next request if it is here."""
+        cdef bytes rest
         self._resume()
-        if self.held is not None and not self.consuming:
+        if self.held is not None and not self.consuming and not self.write_blocked:
             rest = self.held
             self.held = None
             self._consume(rest)
@@ -411,3 +419,5 @@ cdef class Downstream(Timed):
         self.write_blocked = False
         if self.phase == DOWN_BUSY:
             self.exchange.on_write_blocked(False)
+        elif self.phase == DOWN_HEAD:
+            self._go_on()

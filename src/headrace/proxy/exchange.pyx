@@ -348,6 +348,8 @@ cdef class Exchange:
         self.holds = self.plane.before_first_token
         if not self.holds:
             self._drop_body()
+        if self.down.write_blocked:  # since before this attempt, which was not told
+            self.on_write_blocked(True)
         return self._relay(data, size, now)
 
     cdef int on_body(self, bytes data, size_t at) except -1:
@@ -468,14 +470,16 @@ cdef class Exchange:
     cdef int on_write_blocked(self, bint blocked) except -1:
         """Back-pressure: a client that does not read holds its replica up."""
         cdef uint64_t now = clock_ns()
-        self.blocked_ns = now if blocked else 0
+        if not blocked or self.blocked_ns == 0:
+            self.blocked_ns = now if blocked else 0
         if self.up is not None:
             if blocked:
                 self.up.pause()
                 self.lease.note_pause()
             else:
                 self.up.resume()
-                self.byte_ns = now
+                if self.state == X_RELAYING:
+                    self.byte_ns = now
         if self.state == X_RELAYING:
             self._set_deadline(now)
         return 0

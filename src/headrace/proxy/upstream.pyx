@@ -146,7 +146,7 @@ cdef class Upstream(Timed):
             self.transport.abort()
 
     cdef void pause(self):
-        if not self.paused and self.phase != UP_CLOSED:
+        if not self.paused and self.phase != UP_CLOSED and self.phase != UP_CONNECTING:
             self.paused = True
             self.transport.pause_reading()
 
