@@ -17,11 +17,12 @@ import headrace
 PACKAGE = Path(__file__).parent.parent / "src" / "headrace"
 
 # part -> the parts it may import; a part is a sub-package or a module of the top level
-PURE = {"core", "errors", "config"}
+PURE = {"core", "errors", "config", "tls"}
 ALLOWED = {
     "core": set(),
     "errors": set(),
-    "config": {"errors"},
+    "tls": set(),
+    "config": {"errors", "tls"},
     "endpoints": set(),
     "replica": PURE,
     "request": PURE | {"replica"},

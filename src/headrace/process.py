@@ -16,7 +16,6 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from headrace.core.segment import Segment
 from headrace.observe import logs
 from headrace.proxy.downstream import Downstream
 from headrace.proxy.plane import Plane
+from headrace.tls import ServerTls
 
 log = logging.getLogger("headrace.process")
 
@@ -52,7 +52,8 @@ class DataPlane:
         self.sockets = list(listen_sockets)
         self.servers: list[asyncio.Server] = []
         self.plane: Plane | None = None
-        self.tls: ssl.SSLContext | None = None
+        self.tls: ServerTls | None = None
+        self._blob_seen = 0
         self._ticking: asyncio.TimerHandle | None = None
         self._changing: asyncio.Task[None] | None = None
         self._accepts = False
@@ -67,7 +68,9 @@ class DataPlane:
             if time.monotonic() > deadline:
                 raise TimeoutError("no configuration from the control plane")
             await asyncio.sleep(0.01)
-        self._load_tls(plane.config.server)
+        server = plane.config.server
+        if server.tls_cert is not None:
+            self.tls = ServerTls(server.tls_cert, server.tls_key)
         plane.accepting = self._set_accepting
         await self._listen()
         self._tick()
@@ -105,27 +108,29 @@ class DataPlane:
         assert self.plane is not None
         try:
             self.plane.tick()
+            self._renew_tls()
         except Exception:
             log.exception("a tick failed")
         self._ticking = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    def _load_tls(self, server: object) -> None:
-        cert = getattr(server, "tls_cert", None)
-        if cert is None:
-            return
-        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.tls.load_cert_chain(cert, getattr(server, "tls_key", None))
+    def _renew_tls(self) -> None:
+        """Look at the certificate whenever control has published something, as a reload does."""
+        plane = self.plane
+        if self.tls is not None and plane is not None and plane.blob_seen != self._blob_seen:
+            self._blob_seen = plane.blob_seen
+            self.tls.renew(plane.config.server.tls_cert, plane.config.server.tls_key)
 
     # Closing a duplicate leaves the socket listening: connections wait in its backlog meanwhile.
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         plane = self.plane
+        context = None if self.tls is None else self.tls.context
         assert plane is not None, "start() makes it"
         self._accepts = True
         self.servers = [
             await loop.create_server(
-                lambda: Downstream(plane), sock=listener.dup(), ssl=self.tls, backlog=2048
+                lambda: Downstream(plane), sock=listener.dup(), ssl=context, backlog=2048
             )
             for listener in self.sockets
         ]

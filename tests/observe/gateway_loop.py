@@ -39,8 +39,8 @@ class Engine:
         self.chat_with = None  # another way to answer
         self.url = ""
 
-    async def start(self, stack, hosts=("127.0.0.1",)):
-        """Listen at one port of all `hosts`."""
+    async def start(self, stack, hosts=("127.0.0.1",), tls=None):
+        """Listen at one port of all `hosts`; with a context for `tls` as https://localhost."""
         app = web.Application()
         app.router.add_get("/health", self.health)
         app.router.add_get("/metrics", self.metrics)
@@ -51,9 +51,9 @@ class Engine:
         stack.push_async_callback(runner.cleanup)
         port = 0
         for host in hosts:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
             port = runner.addresses[0][1]
-        self.url = f"http://{hosts[0]}:{port}"
+        self.url = f"https://localhost:{port}" if tls else f"http://{hosts[0]}:{port}"
 
     async def health(self, request):
         return web.Response()

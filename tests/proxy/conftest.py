@@ -17,15 +17,20 @@ from headrace.snapshot import ModelInfo, ReplicaInfo, Snapshot, encode
 
 
 class Replica:
-    """Accepts connections; `script(connection, request)` answers each request, True keeps it."""
+    """Accepts connections; `script(connection, request)` answers each request, True keeps it.
 
-    def __init__(self, script):
+    `tls`: the context of a replica that speaks https, as localhost.
+    """
+
+    def __init__(self, script, tls=None):
         self.script = script
+        self.tls = tls
         self.requests = []
         self.connections = 0
         self.closed_at = None
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        start = "https://localhost" if tls else "http://127.0.0.1"
+        self.url = f"{start}:{self.listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -38,7 +43,11 @@ class Replica:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
-        with connection, contextlib.suppress(OSError):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.suppress(OSError))
+            if self.tls is not None:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+            stack.enter_context(connection)
             while (request := read_message(connection)) is not None:
                 self.requests.append(request)
                 if not self.script(connection, request):
@@ -95,17 +104,22 @@ class Gateway:
     def publish(self, replicas, max_concurrency=256):
         """Put these replicas in the place of the ones before."""
         slots = list(range(len(replicas)))
-        infos = [ReplicaInfo(i, 1, r.url[7:], r.url) for i, r in enumerate(replicas)]
+        infos = [ReplicaInfo(i, 1, r.url.rpartition("/")[2], r.url) for i, r in enumerate(replicas)]
         model = ModelInfo(1, "m", 1, slots, [slot + 1 for slot in slots], {"id": "m"})
         for slot in slots:
             self.segment.write_row(
                 slot, eligible=True, generation=1, max_concurrency=max_concurrency
             )
         self.segment.serving = len(slots)
-        self.segment.publish(encode(Snapshot(infos, [model], self.config)))
+        self.snapshot = Snapshot(infos, [model], self.config)
+        self.publish_again()
 
     def run(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    def publish_again(self):
+        """What control does after a reload, among others."""
+        self.segment.publish(encode(self.snapshot))
 
     def connect(self):
         client = socket.create_connection(self.address)

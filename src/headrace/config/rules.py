@@ -155,6 +155,23 @@ def _check_tls(config: Config, problems: Problems) -> None:
     for name, path in [*files, ("server.upstream_tls.ca", upstream.ca)]:
         if path is not None and not os.access(str(path), os.R_OK):
             problems.add(str(name), path, "cannot be read")
+    if not problems.lines:
+        _check_certificates(server, problems)
+
+
+def _check_certificates(server: Server, problems: Problems) -> None:
+    from headrace import tls  # brings in sockets, which the library does without
+
+    upstream = server.upstream_tls
+    try:
+        place, path = "server.tls_cert", server.tls_cert
+        if path is not None:
+            tls.server_context(path, server.tls_key)
+        place, path = "server.upstream_tls", upstream.ca or upstream.cert
+        if path is not None:
+            tls.client_context(upstream)
+    except OSError as error:
+        problems.add(place, path, f"cannot be used: {error}")
 
 
 def _check_dns(config: Config, problems: Problems) -> None:

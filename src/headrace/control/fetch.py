@@ -6,6 +6,7 @@ What goes wrong is one of a few kinds, because callers judge by the kind and nev
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from enum import Enum
 
@@ -36,6 +37,13 @@ class FetchError(Exception):
 ERROR_BODY_BYTES = 4096
 
 
+def tls_detail(error: aiohttp.ClientSSLError) -> str:
+    """What is wrong with a handshake, in OpenSSL's words."""
+    cause = getattr(error, "certificate_error", None) or error.os_error
+    said = getattr(cause, "verify_message", None) or getattr(cause, "reason", None)
+    return f"TLS: {said or cause}"
+
+
 class Fetcher:
     """An HTTP client in which no target waits for another.
 
@@ -44,6 +52,7 @@ class Fetcher:
 
     def __init__(self, keepalive_s: float = 4.0) -> None:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=keepalive_s)
+        self.tls: ssl.SSLContext | None = None  # for https; without it the system's CAs
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
@@ -88,7 +97,12 @@ class Fetcher:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method, url, data=body, headers=headers, allow_redirects=False
+                    method,
+                    url,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    ssl=self.tls or True,
                 ) as answer,
             ):
                 if answer.status != 200:
@@ -101,6 +115,8 @@ class Fetcher:
                 return await self._read_whole(answer, limit_bytes)
         except TimeoutError:
             raise FetchError(Trouble.TIMEOUT, f"no answer in {timeout_s:g} s") from None
+        except aiohttp.ClientSSLError as error:
+            raise FetchError(Trouble.BROKEN, tls_detail(error)) from None
         except aiohttp.ClientConnectorError as error:
             raise FetchError(Trouble.REFUSED, f"cannot connect: {error.os_error}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from headrace import config as configuration
-from headrace.config import Config, ReplicaConfig
+from headrace.config import Config, ReplicaConfig, UpstreamTls
 from headrace.control import admin, checks, engines, judging, membership
 from headrace.control.autoscale.actuator import Actuator
 from headrace.control.autoscale.service import Autoscale
@@ -43,6 +43,7 @@ from headrace.errors import ConfigError
 from headrace.observe.history import History
 from headrace.observe.page import MetricsPage
 from headrace.snapshot import encode
+from headrace.tls import ClientTls
 
 log = logging.getLogger("headrace.control")
 
@@ -78,6 +79,7 @@ class Control:
         self.changes: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self.probe_places = asyncio.Semaphore(MAX_PROBES)
         self.fetcher: Fetcher
+        self.upstream_tls = ClientTls()
         self.admin_listeners: list[socket.socket] = []
         self._scaling: list[asyncio.Task[None]] = []
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by replica id
@@ -98,6 +100,7 @@ class Control:
             server.admin_host, server.admin_port
         )
         self.fetcher = Fetcher()
+        self.take_tls()
         self.sources.configure(self.config)
         membership.apply(self)
         self.publish()
@@ -115,6 +118,12 @@ class Control:
             self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn)),
             self.spawn(repeat(self.tally, "actuator", self.actuator.turn)),
         ]
+
+    def take_tls(self) -> None:
+        """Ask https replicas with the certificates that are in force."""
+        settings = self.config.server.upstream_tls
+        is_set = settings != UpstreamTls()
+        self.fetcher.tls = self.upstream_tls.context(settings) if is_set else None
 
     async def leave(self) -> None:
         """A successor has the admin port: what acts on the outside ends, watching goes on."""

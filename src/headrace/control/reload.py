@@ -53,6 +53,7 @@ class Reloader:
             raise
         self.last_error = ""
         control.config = config
+        control.take_tls()
         control.fleet.configure(judging.settings_of(config), time.monotonic_ns())
         control.sources.configure(config)
         membership.apply(control)

@@ -33,9 +33,10 @@ cdef class Plane:
     cdef Buffer body  # scratch, likewise: body bytes without their framing
     cdef readonly object snapshot
     cdef readonly object config
-    cdef uint64_t blob_seen
+    cdef readonly uint64_t blob_seen
     # replicas and models
     cdef list pools  # slot -> Pool or None
+    cdef object upstream_tls  # tls.ClientTls
     cdef dict models  # name -> Model
     cdef dict aliases  # name -> Model that the replica is asked for; None: not known
     cdef Model only_model  # if exactly one is known

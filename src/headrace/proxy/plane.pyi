@@ -13,6 +13,7 @@ class Plane:
     index: int
     snapshot: Snapshot
     config: Config
+    blob_seen: int
     stopping: bool
     max_clients: int
     metrics_page: Callable[[], tuple[str, bytes]] | None

@@ -26,9 +26,9 @@ from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.wheel cimport NEVER, Wheel
 from headrace.proxy.wire cimport Buffer
 
-from headrace.proxy.pool import client_context
 from headrace.proxy.paths import EXACT, normalized
 from headrace.proxy.queue import WaitingRoom
+from headrace.tls import ClientTls
 
 cdef extern from "hash.h" nogil:
     uint64_t hash_mix(uint64_t a, uint64_t b)
@@ -67,6 +67,7 @@ cdef class Plane:
         self.out = Buffer()
         self.body = Buffer()
         self.pools = []
+        self.upstream_tls = ClientTls()
         self.models = {}
         self.aliases = {}
         self.clients = set()
@@ -162,14 +163,15 @@ cdef class Plane:
     def _apply_replicas(self, snapshot):
         cdef Pool pool
         tls = None
+        if any(info.url.startswith("https") for info in snapshot.replicas):
+            tls = self.upstream_tls.context(snapshot.config.server.upstream_tls)
         cut = {tuple(pair) for pair in snapshot.cut}
         before, self.pools = self.pools, [None] * (max((r.slot for r in snapshot.replicas),
                                                        default=-1) + 1)
         for info in snapshot.replicas:
             pool = before[info.slot] if info.slot < len(before) else None
-            if pool is None or pool.info != info or pool.tls is not None:
-                if info.url.startswith("https") and tls is None:
-                    tls = client_context(snapshot.config.server.upstream_tls)
+            if pool is None or pool.info != info or (pool.tls is not None
+                                                     and pool.tls is not tls):
                 pool = Pool(self, info, tls)
             self.pools[info.slot] = pool
         for pool in before:

@@ -1,4 +1,3 @@
-import ssl
 from urllib.parse import urlsplit
 
 from headrace.core.fleet cimport FAILURE_RESET
@@ -66,14 +65,3 @@ cdef class Pool:
     @property
     def connections(self):
         return len(self.open)
-
-
-def client_context(settings):
-    """The TLS context for replicas from `server.upstream_tls`."""
-    context = ssl.create_default_context(cafile=settings.ca)
-    if settings.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if settings.cert:
-        context.load_cert_chain(settings.cert, settings.key)
-    return context
