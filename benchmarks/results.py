@@ -47,7 +47,8 @@ class Network:
 
 
 PLAN: dict[str, tuple[tuple[str, ...], Network | None]] = {
-    "a10": (CLASSIC, Network(900, 3)),
+    "a10-classic": (CLASSIC, Network(700, 3)),
+    "a10": (CLASSIC, None),
     "slow-node": (CLASSIC, Network(1500)),
     "mid-slow": (CLASSIC, None),
     "prefix-affinity": ((*CLASSIC, "prefix_hash"), Network(900, 3)),

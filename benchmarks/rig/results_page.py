@@ -143,7 +143,7 @@ def _affinity(runs: Runs) -> str:
 
 
 NOTES: dict[str, Callable[[Runs], str]] = {
-    "a10": _classic,
+    "a10-classic": _classic,
     "slow-node": _slow,
     "mid-slow": _slow,
     "prefix-affinity": _affinity,

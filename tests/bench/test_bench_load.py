@@ -184,3 +184,26 @@ def test_neighbouring_segments_of_a_role_are_one_message():
     assert [m["role"] for m in messages(prompt)] == ["system", "user", "assistant"]
     body = json.loads(chat_body(Job(prompt, 7), "m", ignore_eos=False))
     assert body["max_tokens"] == 7 and body["stream"] and "ignore_eos" not in body
+
+
+def test_requests_that_come_together_do_not_wait_for_each_others_words():
+    worded = []
+
+    async def handler(request):
+        return await stream(request, GOOD)
+
+    async def drive(run):
+        requests = [Request(0.3, job()) for _ in range(5)]
+        body = run.target.body
+
+        class Noting:
+            def body(self, one):
+                worded.append(run.now_s())
+                return body(one)
+
+        run.target = Noting()
+        await run.open_loop(requests)
+
+    run = measure(handler, drive)
+    assert [s.due_s for s in run.record.samples] == [0.3] * 5
+    assert max(worded) < 0.3 <= min(s.sent_s for s in run.record.samples)

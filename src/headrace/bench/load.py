@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from headrace.bench.client import Client
 from headrace.bench.prompts import chat_body
 from headrace.bench.samples import Record
 from headrace.bench.workload import Job, Request, Users
+
+WORDED_AHEAD = 32
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,25 @@ class Run:
     async def open_loop(self, requests: Iterable[Request]) -> None:
         """Send each request when it is due, then wait for all answers."""
         async with asyncio.TaskGroup() as tasks:
-            for request in requests:
-                body = self.target.body(request.job)  # worded before it is due, not after
+            async for request, body in self._worded(requests):
                 if (ahead_s := request.at_s - self.now_s()) > 0:
                     await asyncio.sleep(ahead_s)
                 tasks.create_task(self._send(body, request.job, request.at_s))
                 self._forget_done_sessions()
+
+    async def _worded(self, requests: Iterable[Request]) -> AsyncIterator[tuple[Request, bytes]]:
+        """Requests with their bodies, made while nothing is due: those that come together would
+        else wait for each other's."""
+        source, ready = iter(requests), deque[tuple[Request, bytes]]()
+        while True:
+            while len(ready) < WORDED_AHEAD and not (ready and ready[0][0].at_s <= self.now_s()):
+                if (request := next(source, None)) is None:
+                    break
+                ready.append((request, self.target.body(request.job)))
+                await asyncio.sleep(0)  # streams are read in between
+            if not ready:
+                return
+            yield ready.popleft()
 
     async def closed_loop(self, jobs: Iterator[Job], concurrency: int, until_s: float) -> None:
         """Keep `concurrency` requests under way until the time is up or the jobs are."""
