@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from headrace.core import balancer as core
+from headrace.core import lease as core
 from headrace.core.request import RouteRequest as BoundRequest
 from headrace.core.segment import FAILURE_NAMES
 from headrace.replica import Replica

@@ -14,6 +14,7 @@ from headrace.config import Admission, Retry, Routing, normalize, parse_replicas
 from headrace.config.keys import fields
 from headrace.config.reader import Problems, read_section
 from headrace.core import balancer as core
+from headrace.core.explanation import explain
 from headrace.core.segment import FAILURE_NAMES, MAX_GROUPS, MAX_MODELS, MAX_SLOTS, Segment
 from headrace.errors import ConfigError, InvalidRequest, NoReplica, Overloaded, UnknownModel
 from headrace.foreign import Foreign, ForeignLoad, foreign_now
@@ -140,7 +141,7 @@ class Router:
         """
         model, name = self._model_of(request)
         bound = request.bind(model, name, self.settings["session_headers"])
-        found = self._balancer.explain(bound, now_ns)
+        found = explain(self._balancer, bound, now_ns)
         rows = []
         for row in found["replicas"]:
             slot = row.pop("slot")
@@ -296,7 +297,7 @@ class Router:
                 self._next_pair += 1
             member.pairs[model] = self._free_pairs.pop()
         self._members[member.id] = self._by_slot[slot] = member
-        self._balancer.set_replica(slot, member.id)
+        self._balancer.books.set_replica(slot, member.id)
         self._write(member)
 
     def _reclaim(self) -> None:
@@ -324,14 +325,14 @@ class Router:
             kv_capacity_tokens=member.kv_capacity_tokens,
             scraped_at_ns=member.scraped_at_ns,
         )
-        self._balancer.forget_view()
+        self._balancer.books.forget_view()
 
     def _publish(self) -> None:
         for model, number in self._models.items():
             serving = [m for m in self._members.values() if model in m.pairs]
             slots = [m.slot for m in serving]
             pairs = [m.pairs[model] for m in serving]
-            self._balancer.set_model(number, number % MAX_GROUPS, slots, pairs)
+            self._balancer.books.set_model(number, number % MAX_GROUPS, slots, pairs)
 
 
 def _known(value: float | None) -> bool:

@@ -2,6 +2,7 @@
 
 from headrace.config import Admission, Retry, Routing
 from headrace.core.balancer import Balancer, Verdict
+from headrace.core.explanation import explain
 from headrace.core.request import RouteRequest
 from headrace.core.segment import Segment
 
@@ -29,8 +30,8 @@ class Rig:
         self.reader = Balancer(self.segment, processes, settings(**given))
         for b in (*self.balancers, self.reader):
             for slot in range(replicas):
-                b.set_replica(slot, f"replica-{slot}:8000")
-            b.set_model(MODEL, GROUP, range(replicas), range(1, replicas + 1))
+                b.books.set_replica(slot, f"replica-{slot}:8000")
+            b.books.set_model(MODEL, GROUP, range(replicas), range(1, replicas + 1))
         self.now = 100 * S
 
     def row(self, slot, **given):
@@ -52,7 +53,7 @@ class Rig:
 
     def explain(self, **given):
         self.now += 2 * MS
-        return self.reader.explain(request(**given), self.now)
+        return explain(self.reader, request(**given), self.now)
 
 
 def request(prompt_tokens=1000.0, prefix=(), session=None, stream=True, **given):

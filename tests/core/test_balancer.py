@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from route_oracle import Bucket, Residency, bounded, cost, ring
 from route_rig import MODEL, MS, Rig, S, request, settings
 
-from headrace.core.balancer import POLICIES, REASONS, Balancer, Verdict
+from headrace.core.balancer import POLICIES, Balancer, Verdict
+from headrace.core.explanation import explain
 from headrace.core.hashing import hash64
+from headrace.core.lease import REASONS
 from headrace.core.segment import FAILURE_NAMES, Segment
 
 REFUSED = FAILURE_NAMES.index("refused")
@@ -215,7 +217,7 @@ def test_explain_changes_nothing():
     rig = Rig(4, policy="round_robin")
     before = [rig.segment.cell(s) for s in range(4)]
     budget = rig.reader.budget(rig.now)
-    mine = [rig.balancers[0].explain(request(), rig.now)["slot"] for _ in range(3)]
+    mine = [explain(rig.balancers[0], request(), rig.now)["slot"] for _ in range(3)]
     assert len(set(mine)) == 1 and len({rig.explain()["slot"] for _ in range(3)}) == 1
     assert [rig.segment.cell(s) for s in range(4)] == before
     assert rig.reader.budget(rig.now) == budget
@@ -532,10 +534,10 @@ def test_bad_arguments_are_refused():
         with pytest.raises(ValueError):
             call()
     for call in (
-        lambda: b.set_model(0, 0, [1024], [1]),
-        lambda: b.set_model(0, 0, [1], [5000]),
-        lambda: b.set_model(300, 0, [1], [1]),
-        lambda: b.set_replica(-1, "x"),
+        lambda: b.books.set_model(0, 0, [1024], [1]),
+        lambda: b.books.set_model(0, 0, [1], [5000]),
+        lambda: b.books.set_model(300, 0, [1], [1]),
+        lambda: b.books.set_replica(-1, "x"),
     ):
         with pytest.raises(IndexError):
             call()

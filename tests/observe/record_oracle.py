@@ -6,7 +6,7 @@ import math
 import mmap
 import struct
 
-from headrace.core.balancer import REASONS
+from headrace.core.lease import REASONS
 from headrace.core.segment import OUTCOME_NAMES
 from headrace.endpoints import ENDPOINTS
 from headrace.observe.records import named

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from headrace.control.admin_replicas import CONTROL
 from headrace.core.balancer import Balancer
+from headrace.core.explanation import explain
 from headrace.core.request import RouteRequest
 from headrace.core.scan import BodyScan
 from headrace.errors import InvalidJson, InvalidRequest, UnknownModel
@@ -38,13 +39,14 @@ class Explainer:
             self._balancer = Balancer(segment, segment.processes, settings_of(control))
         if self._seen != segment.blob_generation:
             self._seen = segment.blob_generation
+            books = self._balancer.books
             self._balancer.configure(settings_of(control))
             for member in control.registry.members.values():
-                self._balancer.set_replica(member.slot, member.id)
+                books.set_replica(member.slot, member.id)
             for number in control.registry.model_ids.by_name.values():
-                self._balancer.clear_model(number)
+                books.clear_model(number)
             for model in control.registry.snapshot(control.config).models:
-                self._balancer.set_model(model.id, model.group, model.slots, model.pairs)
+                books.set_model(model.id, model.group, model.slots, model.pairs)
         return self._balancer
 
     def explain(self, body: bytes, headers: Any) -> dict[str, Any]:
@@ -62,7 +64,7 @@ class Explainer:
         for rank, header in enumerate(control.config.routing.session_headers):
             if header in headers:
                 request.offer(rank, headers[header].encode("utf-8", "surrogateescape"))
-        found = self.balancer().explain(request, time.monotonic_ns())
+        found = explain(self.balancer(), request, time.monotonic_ns())
         return with_names(found, {m.slot: m for m in control.registry.members.values()})
 
     def retry_budget(self) -> float:

@@ -177,6 +177,7 @@ cdef extern from "chash.h" nogil:
     void chash_sort(chash_point *points, uint32_t count, chash_point *scratch)
 
 cdef extern from "cost.h" nogil:
+    const double COST_HIT_KV
     struct cost_request:
         double prompt_tokens, output_tokens
         int32_t sequences

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.core import pagetext
-from headrace.core.balancer import POLICIES, REASONS
+from headrace.core.lease import POLICIES, REASONS
 from headrace.core.segment import OUTCOME_NAMES, unpack_series
 from headrace.endpoints import ENDPOINTS
 from headrace.observe import reasons

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from headrace.core.balancer import REASONS
+from headrace.core.lease import REASONS
 from headrace.core.logline import LogLines
 from headrace.core.segment import OUTCOME_NAMES
 from headrace.endpoints import ENDPOINTS

@@ -183,14 +183,14 @@ cdef class Plane:
         known = {model.id for model in snapshot.models}
         for model in self.models.values():
             if model.id not in known:
-                self.balancer.clear_model(model.id)
+                self.balancer.books.clear_model(model.id)
         on_demand = snapshot.config.autoscale.on_demand
         self.models = {model.name.encode(): Model(model, model.name in on_demand)
                        for model in snapshot.models}
         for info in snapshot.replicas:
-            self.balancer.set_replica(info.slot, info.id)
+            self.balancer.books.set_replica(info.slot, info.id)
         for model in snapshot.models:
-            self.balancer.set_model(model.id, model.group, model.slots, model.pairs)
+            self.balancer.books.set_model(model.id, model.group, model.slots, model.pairs)
         aliases = snapshot.config.routing.model_aliases
         self.aliases = {a.encode(): self.models.get(b.encode()) for a, b in aliases.items()}
         self.only_model = next(iter(self.models.values())) if len(self.models) == 1 else None
