@@ -2,63 +2,25 @@ import json
 import random
 from statistics import median
 
+import estimates
 import pytest
-from route_rig import MODEL, Rig
-from texts import CHINESE, chinese, english, modules
+from estimates import errors, read
+from route_rig import Rig
 
 from headrace.core.request import RouteRequest
 from headrace.core.scan import BodyScan
 
-tokenizers = pytest.importorskip("tokenizers")
-TEMPLATE_TOKENS = 4  # of each turn
+pytest.importorskip("tokenizers")
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A byte-level BPE vocabulary as current models have, trained on other texts than asked."""
-    made = tokenizers.ByteLevelBPETokenizer()
-    sources = modules(0, 60)
-    texts = [*sources, *english(sources), *(CHINESE[::2] * 20)]
-    made.train_from_iterator(texts, vocab_size=12_000, min_frequency=2, show_progress=False)
-    return made
+    return estimates.tokenizer()
 
 
 @pytest.fixture(scope="module")
 def prompts():
-    """Texts of three kinds that the vocabulary has not seen."""
-    rng = random.Random(3)
-    sources = modules(60, 110)
-    docs, lines = english(sources), [line for s in sources for line in s.splitlines()]
-
-    def code():
-        start = rng.randrange(len(lines) - 400)
-        return "\n".join(lines[start : start + rng.randint(10, 200)])
-
-    return {
-        "english": lambda: "\n\n".join(rng.sample(docs, rng.randint(1, 12))),
-        "chinese": lambda: chinese(rng, rng.randint(4, 80)),
-        "code": code,
-    }
-
-
-def read(text, **fields):
-    message = {"role": "user", "content": text}
-    asked = RouteRequest()
-    asked.read(BodyScan(json.dumps({"messages": [message]} | fields).encode()), b"m")
-    asked.model = MODEL
-    return asked
-
-
-def errors(rig, tokenizer, texts):
-    """Relative errors of the estimates, in order; each answer tells the truth afterwards."""
-    found = []
-    for text in texts:
-        truth = len(tokenizer.encode(text).ids) + TEMPLATE_TOKENS
-        rig.now += 20_000_000
-        _, lease = rig.balancers[0].open(read(text), rig.now)
-        found.append(abs(lease.prompt_tokens / truth - 1))
-        lease.finish(rig.now, truth, 10)
-    return found
+    return estimates.prompts(random.Random(3))
 
 
 @pytest.mark.parametrize("kind", ["english", "chinese", "code"])
