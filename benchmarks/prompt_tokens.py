@@ -4,7 +4,7 @@
 
 The tokenizer (`tokenizers`, a byte-level BPE vocabulary of 12,000) is trained here on other texts
 than are asked. One row a kind of text, then all three in turn, then the same while every twentieth
-usage is ten times too high, as where it counts what is no text.
+usage is a tenth, as from an engine that leaves out what was cached.
 """
 
 import random

@@ -48,8 +48,8 @@ def read(text, **fields):
 
 
 def errors(rig, tokenizer, texts, false_every=0):
-    """Relative errors of the estimates, in order; each answer tells the truth afterwards, or ten
-    times as much in every `false_every`-th.
+    """Relative errors of the estimates, in order; each answer tells the truth afterwards, every
+    `false_every`-th a tenth of it.
     """
     found = []
     for n, text in enumerate(texts, 1):
@@ -58,5 +58,5 @@ def errors(rig, tokenizer, texts, false_every=0):
         _, lease = rig.balancers[0].open(read(text), rig.now)
         found.append(abs(lease.prompt_tokens / truth - 1))
         lie = false_every and n % false_every == 0
-        lease.finish(rig.now, 10 * truth if lie else truth, 10)
+        lease.finish(rig.now, truth // 10 if lie else truth, 10)
     return found
