@@ -18,6 +18,7 @@ from rig.gateways import Gateway
 MODEL = "mock"
 SETTLE_S = 1.5  # health checks and first scrapes pass
 BUSY_RATIO = 0.7  # of a core: above it the rig may be what was measured
+LATE_RATIO = 0.1
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,15 @@ def share(document: dict[str, Any]) -> float:
 def doubts(documents: Sequence[dict[str, Any]], at_once: int = 1) -> list[str]:
     """Why figures of so many runs at a time may be the rig's own; empty if nothing says so."""
     busiest = max(map(share, documents), default=0.0) * at_once
-    late_s = max((d["rig"]["late_p99_s"] or 0.0 for d in documents), default=0.0)
+    late = max((lateness(d) for d in documents), default=0.0)
     found = []
     if busiest > BUSY_RATIO:
         found.append(f"mock and harness took {busiest:.0%} of their core: they may be the limit")
-    if late_s > 0.01:
-        found.append(f"requests were sent up to {late_s * 1000:.0f} ms late (p99)")
+    if late > LATE_RATIO:
+        found.append(f"requests were sent late, at p99 by {late:.0%} of the median TTFT")
     return found
+
+
+def lateness(document: dict[str, Any]) -> float:
+    """How late requests were sent (p99), as a share of the median TTFT, which counts it in."""
+    return float((document["rig"]["late_p99_s"] or 0.0) / (document["ttft_s"]["p50"] or 1.0))
