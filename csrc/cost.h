@@ -1,7 +1,7 @@
 /* The predicted cost of a request on a replica, in seconds: what cost_aware compares.
  * docs/routing.md derives it.
  *
- *   cost = (s / w) · (own + full) + 3·u/µ
+ *   cost = (s / w) · (own + full) + u/µ
  *   own  = 1.5·pace + (Q + u)/µ + 0.2·n·Ō·b1          pace = b0 + b1·n
  *   full = max(0, (kv + u + 0.3·h + Ō/2)/C − 0.9) · Ō · pace
  *
@@ -20,7 +20,7 @@
 #define COST_BALANCE 0.2
 #define COST_HIT_KV 0.3
 #define COST_KV_FROM 0.9
-#define COST_UNCACHED 3.0
+#define COST_UNCACHED 1.0
 
 /* What the request adds; the same for all replicas but for the hit. */
 struct cost_request {
@@ -36,7 +36,7 @@ struct cost_terms {
     double prefill; /* u/µ */
     double balance;
     double kv;
-    double uncached; /* 3·u/µ */
+    double uncached; /* u/µ once more, without s / w */
     double total;
     double hit_tokens, uncached_tokens, slowness;
 };

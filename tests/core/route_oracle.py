@@ -52,7 +52,7 @@ def cost(row, prompt_tokens, output_tokens, rates=START, sequences=1):
         used = row["kv_tokens"] + u + 0.3 * hit + output_tokens * sequences / 2
         full = max(0.0, used / row["kv_capacity_tokens"] - 0.9) * output_tokens * pace
     speed = row["slowness"] / (row["weight"] or 1.0)
-    return speed * (own + full) + 3 * u * rates["token_s"]
+    return speed * (own + full) + u * rates["token_s"]
 
 
 class Bucket:

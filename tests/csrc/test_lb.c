@@ -126,7 +126,7 @@ static void cost_is_what_the_formula_says(void)
     double pace = 0.020 + 0.0001 * 10, u = 600;
     double own = 1.5 * pace + 0.5 + u / 10000 + 0.2 * 10 * 200 * 0.0001;
     double full = ((9500 + u + 0.3 * 400 + 100) / 10000 - 0.9) * 200 * pace;
-    double want = 2 / 0.5 * (own + full) + 3 * u / 10000;
+    double want = 2 / 0.5 * (own + full) + u / 10000;
     CHECK(fabs(t.total - want) < 1e-9 && t.slowness == 2);
     uint16_t slot = 1;
     double hit = 400, got;
