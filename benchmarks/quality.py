@@ -20,14 +20,14 @@ import msgspec
 
 from headrace.core.balancer import POLICIES
 from headrace.sim.command import simulate
-from headrace.sim.scenario import Replicas, Scenario, Traffic, load
+from headrace.sim.scenario import Scenario, load
 from headrace.sim.traffic import Open, source_of
 
 SHIPPED = {
     "slow": "slow-node",
     **{n: n for n in ("mid-slow", "a10", "sys", "hot", "multi", "burst", "hetero", "crash")},
 }
-TRACE = "azure_llm_2023_conv.csv"
+TRACED = "azure"
 GAUGE_LAG_S = 2.0  # gauges are read each second: 2 to 3 s old when a decision meets them
 OURS = "cost_aware"
 BEST_RATIO = 1.1  # of the best policy's P99, in every scenario
@@ -58,9 +58,11 @@ Results = dict[str, dict[str, float]]  # {scenario: {policy: P99 TTFT in seconds
 def scenarios(traces: Path | None) -> dict[str, Scenario]:
     """The ten, or nine where the trace is missing."""
     found = {name: load(file) for name, file in SHIPPED.items()}
-    if traces is not None and (traces / TRACE).is_file():
-        traffic = Traffic(dataset=str(traces / TRACE), requests=19_366, rate=47.0)
-        found["azure"] = Scenario([Replicas(4)], traffic, name="azure")
+    traced = load(TRACED)
+    path = (traces or Path()) / traced.traffic.dataset
+    if path.is_file():
+        traffic = msgspec.structs.replace(traced.traffic, dataset=str(path))
+        found[TRACED] = msgspec.structs.replace(traced, traffic=traffic)
     return {
         name: msgspec.structs.replace(scenario, gauge_lag_s=GAUGE_LAG_S)
         for name, scenario in found.items()
@@ -120,8 +122,9 @@ def table(results: Results, policies: list[str]) -> str:
 def write(text: str, seeds: int, verdict: str) -> None:
     """Renew what stands before the first section of the document; the rest is kept."""
     rest = OUTPUT.read_text().partition("\n## ")
+    trace = load(TRACED).traffic.dataset
     head = HEAD.format(
-        seeds=seeds, trace=TRACE, lag=GAUGE_LAG_S, table=text, best=BEST_RATIO, verdict=verdict
+        seeds=seeds, trace=trace, lag=GAUGE_LAG_S, table=text, best=BEST_RATIO, verdict=verdict
     )
     OUTPUT.write_text(head + rest[1] + rest[2])
 
@@ -130,7 +133,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--traces", type=Path, metavar="FOLDER", help=f"has {TRACE}")
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="has the trace of 2023")
     parser.add_argument("--only", nargs="*", metavar="NAME", help="scenarios")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--requests", type=int, help="instead of each scenario's own number")

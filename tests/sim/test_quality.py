@@ -49,7 +49,7 @@ def test_writing_renews_the_table_and_keeps_the_sections_below(tmp_path, monkeyp
 
 def test_the_trace_makes_the_tenth_scenario(tmp_path):
     assert len(quality.scenarios(tmp_path)) == 9
-    (tmp_path / quality.TRACE).write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    (tmp_path / "azure_llm_2023_conv.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
     assert list(quality.scenarios(tmp_path))[-1] == "azure"
 
 
