@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "lanes.h"
+
 static const struct {
     unsigned char len;
     unsigned char id;
@@ -50,12 +52,10 @@ static const unsigned char FIRST[LONGEST + 2] = {
 /* Only both together ask for an upgrade. */
 enum { UPGRADE_HEADER = 1 << 30, UPGRADE_TOKEN = 1 << 29 };
 
-static int is_token_char(unsigned char c)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c && strchr(marks, c) != NULL);
-}
+/* Token characters of RFC 9110 5.6.2, 32 a word. */
+static const uint32_t TOKEN_CHARS[8] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff};
+
+static int is_token_char(unsigned char c) { return TOKEN_CHARS[c >> 5] >> (c & 31) & 1; }
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c; }
 
@@ -69,13 +69,41 @@ static int same(const char *s, const char *want, uint32_t len)
     return 1;
 }
 
+static uint64_t folded8(const char *s)
+{
+    uint64_t word;
+    memcpy(&word, s, 8);
+    return word | 0x2020202020202020;
+}
+
+static uint32_t folded4(const char *s)
+{
+    uint32_t word;
+    memcpy(&word, s, 4);
+    return word | 0x20202020;
+}
+
+/* The same for a known name: letters and hyphens only, which no other byte of a line folds into. */
+static int is_named(const char *s, const char *name, uint32_t len)
+{
+    uint32_t i;
+    if (len < 4)
+        return same(s, name, len);
+    if (len < 8)
+        return folded4(s) == folded4(name) && folded4(s + len - 4) == folded4(name + len - 4);
+    for (i = 0; i + 8 < len; i += 8)
+        if (folded8(s + i) != folded8(name + i))
+            return 0;
+    return folded8(s + len - 8) == folded8(name + len - 8);
+}
+
 static enum header identify(const char *name, uint32_t len)
 {
     uint32_t i;
     if (len > LONGEST || FIRST[len] == 0)
         return HEADER_OTHER;
     for (i = FIRST[len] - 1u; i < KNOWN_COUNT && KNOWN[i].len == len; i++)
-        if (same(name, KNOWN[i].name, len))
+        if (is_named(name, KNOWN[i].name, len))
             return (enum header)KNOWN[i].id;
     return HEADER_OTHER;
 }
@@ -90,37 +118,56 @@ static struct head_span trim(const char *head, uint32_t from, uint32_t to)
 }
 
 /* Offset behind the line that starts at `at`, or 0 if it does not end in exactly one CR LF or has a
- * stray CR or NUL. */
-static uint32_t line_end(const char *head, uint32_t size, uint32_t at)
+ * stray CR or NUL. *colon is its first one, or 0. */
+static uint32_t line_end(const char *head, uint32_t size, uint32_t at, uint32_t *colon)
 {
-    const char *start = head + at;
-    const char *lf = memchr(start, '\n', size - at);
-    size_t len;
-    if (lf == NULL || lf == start || lf[-1] != '\r')
-        return 0;
-    len = (size_t)(lf - start);
-    if (memchr(start, '\r', len - 1) || memchr(start, 0, len - 1))
-        return 0;
-    return (uint32_t)(lf - head) + 1;
+    const unsigned char *start = (const unsigned char *)head + at;
+    const unsigned char *end = (const unsigned char *)head + size, *p;
+    *colon = 0;
+    for (p = start; p < end; p += LANES) {
+        lanes v = lanes_load_within(p, end);
+        int stop = lanes_first((v == '\r') | (v == '\n') | (v == 0));
+        int found = *colon ? LANES : lanes_first(v == ':');
+        if (found < stop)
+            *colon = at + (uint32_t)(p - start) + (uint32_t)found;
+        if (stop == LANES)
+            continue;
+        p += stop;
+        return end - p >= 2 && p[0] == '\r' && p[1] == '\n' ? at + (uint32_t)(p - start) + 2 : 0;
+    }
+    return 0;
+}
+
+uint64_t head_end(const char *data, uint64_t size)
+{
+    const unsigned char *p = (const unsigned char *)data, *end = p + size;
+    for (; end - p >= LANES + 3; p += LANES) {
+        lanes ends = (lanes_load(p) == '\r') & (lanes_load(p + 1) == '\n') &
+                     (lanes_load(p + 2) == '\r') & (lanes_load(p + 3) == '\n');
+        int at = lanes_first(ends);
+        if (at < LANES)
+            return (uint64_t)(p - (const unsigned char *)data) + (uint64_t)at + 4;
+    }
+    for (; end - p >= 4; p++)
+        if (memcmp(p, "\r\n\r\n", 4) == 0)
+            return (uint64_t)(p - (const unsigned char *)data) + 4;
+    return 0;
 }
 
 int head_next(const char *head, uint32_t size, uint32_t *at, struct head_line *line)
 {
     uint32_t next, colon;
-    const char *found;
-    if (*at == 0 && (*at = line_end(head, size, 0)) == 0)
+    if (*at == 0 && (*at = line_end(head, size, 0, &colon)) == 0)
         return -1;
-    next = line_end(head, size, *at);
+    next = line_end(head, size, *at, &colon);
     if (next == 0)
         return -1;
     if (next == *at + 2)
         return next == size ? 0 : -1;
     line->at = *at;
     line->len = next - *at - 2;
-    found = memchr(head + line->at, ':', line->len);
-    if (found == NULL || found == head + line->at)
+    if (colon <= line->at)
         return -1;
-    colon = (uint32_t)(found - head);
     line->name_len = colon - line->at;
     /* A blank at either end of a name is what splits requests: a folded line, or a name that
      * another hop trims. */
@@ -259,24 +306,25 @@ static int32_t read_priority(const char *head, struct head_span value, int32_t o
     return otherwise;
 }
 
-static int read_first_line(const char *head, uint32_t size, struct request_head *out)
+/* Offset behind the request line, or 0. */
+static uint32_t read_first_line(const char *head, uint32_t size, struct request_head *out)
 {
-    uint32_t end = line_end(head, size, 0);
+    uint32_t colon, end = line_end(head, size, 0, &colon);
     const char *first, *second;
     if (end < 2 + sizeof("G / HTTP/1.1") - 1)
-        return -1;
+        return 0;
     first = memchr(head, ' ', end - 2);
     if (first == NULL || first == head)
-        return -1;
+        return 0;
     second = memchr(first + 1, ' ', (size_t)(head + end - 2 - first - 1));
     if (second == NULL || second == first + 1 || head + end - 2 - second != 9)
-        return -1;
+        return 0;
     if (memcmp(second + 1, "HTTP/1.", 7) != 0 || (second[8] != '0' && second[8] != '1'))
-        return -1;
+        return 0;
     out->minor = (unsigned char)(second[8] - '0');
     out->method = (struct head_span){0, (uint32_t)(first - head)};
     out->target = (struct head_span){(uint32_t)(first - head) + 1, (uint32_t)(second - first) - 1};
-    return 0;
+    return end;
 }
 
 static void read_expect(const char *head, const struct head_line *line, struct request_head *out)
@@ -331,10 +379,11 @@ int head_read_request(const char *head, uint32_t size, const struct head_names *
     memset(out, 0, sizeof(*out));
     out->content_length = -1;
     out->priority = 2;
-    if (read_first_line(head, size, out) != 0)
+    if ((at = read_first_line(head, size, out)) == 0)
         return -1;
     while ((more = head_next(head, size, &at, &line)) == 1) {
         out->lines++;
+        out->ids |= HEADER_BIT(line.id);
         hosts += line.id == HEADER_HOST;
         if (read_framing(head, &line, &out->content_length, &out->flags) != 0)
             return -1;
@@ -349,24 +398,25 @@ int head_read_request(const char *head, uint32_t size, const struct head_names *
     return out->flags & HEAD_CHUNKED && out->minor == 0 ? -1 : 0;
 }
 
-static int read_status_line(const char *head, uint32_t size, struct response_head *out)
+/* Offset behind the status line, or 0. */
+static uint32_t read_status_line(const char *head, uint32_t size, struct response_head *out)
 {
-    uint32_t end = line_end(head, size, 0);
+    uint32_t colon, end = line_end(head, size, 0, &colon);
     int i;
     if (end < 2 + sizeof("HTTP/1.1 200") - 1 || memcmp(head, "HTTP/1.", 7) != 0 || head[8] != ' ')
-        return -1;
+        return 0;
     if (head[7] != '0' && head[7] != '1')
-        return -1;
+        return 0;
     for (i = 9; i < 12; i++) {
         if (head[i] < '0' || head[i] > '9')
-            return -1;
+            return 0;
         out->status = (uint16_t)(out->status * 10 + (head[i] - '0'));
     }
     if (out->status < 100 || out->status > 999 || (end > 14 && head[12] != ' '))
-        return -1;
+        return 0;
     out->minor = (unsigned char)(head[7] - '0');
     out->reason = (struct head_span){9, end - 11};
-    return 0;
+    return end;
 }
 
 int head_read_response(const char *head, uint32_t size, struct response_head *out)
@@ -376,7 +426,7 @@ int head_read_response(const char *head, uint32_t size, struct response_head *ou
     int more;
     memset(out, 0, sizeof(*out));
     out->content_length = -1;
-    if (read_status_line(head, size, out) != 0)
+    if ((at = read_status_line(head, size, out)) == 0)
         return -1;
     while ((more = head_next(head, size, &at, &line)) == 1) {
         if (read_framing(head, &line, &out->content_length, &out->flags) != 0)

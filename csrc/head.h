@@ -95,6 +95,7 @@ struct request_head {
     struct head_span authorization, api_key, origin, preflight_method, preflight_headers,
         content_type, request_id, session;
     int64_t content_length; /* -1: none */
+    uint64_t ids;           /* HEADER_BIT of every line */
     uint32_t flags;
     uint32_t lines;
     int32_t priority;           /* 0 system … 3 bulk; 2 is the default */
@@ -111,6 +112,9 @@ struct response_head {
     unsigned char minor;
     struct head_span reason; /* "200 OK": from the status to the end of its line */
 };
+
+/* Bytes of the head that data begins with, its empty line included; 0 if that has not come yet. */
+uint64_t head_end(const char *data, uint64_t size);
 
 /* Reads the next line from *at on (0 at the start: the first line is passed over): 1, 0 at the
  * empty line, -1 malformed. */

@@ -133,6 +133,85 @@ static void a_response_is_read(void)
           0);
 }
 
+static void the_end_of_a_head_is_found_wherever_it_stands(void)
+{
+    char data[96];
+    for (size_t at = 0; at + 4 <= 80; at++) {
+        char *copy = malloc(80);
+        memset(data, 'x', sizeof data);
+        memcpy(data + at, "\r\n\r\n", 4);
+        memcpy(copy, data, 80);
+        CHECK(head_end(copy, 80) == at + 4);
+        CHECK(head_end(copy, at + 4) == at + 4 && head_end(copy, at + 3) == 0);
+        copy[at + 2] = 'x';
+        CHECK(head_end(copy, 80) == 0);
+        free(copy);
+    }
+}
+
+/* Names and values of every length up to some lanes: each shifts the line's end and its colon. */
+static void lines_are_found_at_every_length(void)
+{
+    char text[256], fill[48];
+    struct head_line line;
+    for (int n = 1; n < 40; n++) {
+        uint32_t at = 0;
+        int size;
+        memset(fill, 'a', sizeof fill);
+        fill[n] = 0;
+        size =
+            snprintf(text, sizeof text, "GET / HTTP/1.1\r\n%s:\tv:%s \r\nb: c\r\n\r\n", fill, fill);
+        CHECK(head_next(text, (uint32_t)size, &at, &line) == 1);
+        CHECK(line.name_len == (uint32_t)n && line.value.len == (uint32_t)n + 2);
+        CHECK(head_next(text, (uint32_t)size, &at, &line) == 1 && line.name_len == 1);
+        CHECK(head_next(text, (uint32_t)size, &at, &line) == 0);
+        for (int odd = 16; odd < 20 + 2 * n; odd++) {
+            char kept = text[odd];
+            text[odd] = odd % 2 ? '\r' : 0;
+            at = 0;
+            CHECK(kept == '\r' || head_next(text, (uint32_t)size, &at, &line) == -1);
+            text[odd] = kept;
+        }
+    }
+}
+
+static void known_names_are_known_in_any_case_and_nothing_near_them_is(void)
+{
+    static const struct {
+        enum header id;
+        const char *name;
+    } names[] = {
+        {HEADER_TE, "Te"},
+        {HEADER_HOST, "hOST"},
+        {HEADER_EXPECT, "Expect"},
+        {HEADER_TRAILER, "TRAILER"},
+        {HEADER_X_API_KEY, "X-Api-Key"},
+        {HEADER_CONNECTION, "Connection"},
+        {HEADER_KEEP_ALIVE, "keep-Alive"},
+        {HEADER_AUTHORIZATION, "authorizatioN"},
+        {HEADER_CONTENT_LENGTH, "Content-Length"},
+        {HEADER_TRANSFER_ENCODING, "Transfer-Encoding"},
+        {HEADER_FORWARDED_PROTO, "X-FORWARDED-PROTO"},
+        {HEADER_PROXY_AUTHORIZATION, "Proxy-Authorization"},
+        {HEADER_ACCESS_CONTROL_REQUEST_HEADERS, "Access-Control-Request-Headers"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[96];
+        struct head_line line;
+        size_t len = strlen(names[i].name);
+        int size = snprintf(text, sizeof text, "GET / HTTP/1.1\r\n%s: 1\r\n\r\n", names[i].name);
+        uint32_t at = 0;
+        CHECK(head_next(text, (uint32_t)size, &at, &line) == 1 && line.id == names[i].id);
+        for (size_t j = 0; j < len; j++) {
+            char kept = text[16 + j];
+            text[16 + j] = kept == 'q' ? 'z' : 'q';
+            at = 0;
+            CHECK(head_next(text, (uint32_t)size, &at, &line) == 1 && line.id == HEADER_OTHER);
+            text[16 + j] = kept;
+        }
+    }
+}
+
 int main(void)
 {
     CHECK(head_add_name(&ids, "X-Request-Id", 12) == 0);
@@ -144,5 +223,8 @@ int main(void)
     what_belongs_to_the_connection_stays();
     values_are_joined();
     a_response_is_read();
+    the_end_of_a_head_is_found_wherever_it_stands();
+    lines_are_found_at_every_length();
+    known_names_are_known_in_any_case_and_nothing_near_them_is();
     return 0;
 }

@@ -27,6 +27,7 @@ cdef class Downstream(Timed):
     cdef Plane plane
     cdef object transport
     cdef object send  # transport.write
+    cdef int fd  # of the socket; -1 where bytes may not go straight to it
     cdef object feed  # feed_data of the parser
     cdef Exchange exchange
     cdef readonly int phase
@@ -45,6 +46,7 @@ cdef class Downstream(Timed):
     cdef size_t unwritten  # at the last look: does the client read at all?
 
     cdef int write(self, bytes data) except -1
+    cdef int write_out(self, Buffer out) except -1  # and empties it
     cdef int next_request(self, bint close) except -1
     cdef int _go_on(self) except -1
     cdef int refuse_rest(self, bint close) except -1

@@ -9,6 +9,7 @@ import httptools
 from httptools import HttpRequestParser
 
 from headrace.proxy.clock cimport now_ns as clock_ns
+from headrace.proxy.direct cimport send_now
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.plane cimport Plane
@@ -32,6 +33,7 @@ cdef class Downstream(Timed):
     def __init__(self, Plane plane not None):
         self.plane = plane
         self.phase = DOWN_CLOSED
+        self.fd = -1
 
     def connection_made(self, transport):
         cdef uint64_t now = clock_ns()
@@ -40,9 +42,13 @@ cdef class Downstream(Timed):
         self.peer = address[0].partition("%")[0].encode() if address else b"unknown"
         self.feed = HttpRequestParser(self).feed_data
         self.send = transport.write
-        # Nothing waits for the end of the loop's turn: one write a read, while its bytes are warm.
-        # Not 0: a TLS transport counts an empty buffer as full then.
-        transport.set_write_buffer_limits(1)
+        # At 0 write_blocked says whether the transport holds anything back, so that what goes
+        # straight to the socket overtakes nothing. A TLS transport counts an empty buffer as full.
+        if transport.get_extra_info("ssl_object") is None:
+            transport.set_write_buffer_limits(0)
+            self.fd = transport.get_extra_info("socket").fileno()
+        else:
+            transport.set_write_buffer_limits(1)
         self.exchange = Exchange(self.plane, self)
         self.phase = DOWN_HEAD
         self.head_due_ns = now + self.plane.client_header_ns
@@ -61,6 +67,7 @@ cdef class Downstream(Timed):
     def connection_lost(self, error):
         self._gone()
         self.phase = DOWN_CLOSED
+        self.fd = -1
         self.plane.wheel.forget(self)
         self.plane.client_left(self)
         self.transport = self.send = self.feed = self.exchange = self.held = self.whole = None
@@ -142,19 +149,18 @@ cdef class Downstream(Timed):
         """
         cdef const char *s = PyBytes_AS_STRING(data)
         cdef size_t size = PyBytes_GET_SIZE(data)
-        cdef size_t end, stop
-        cdef char *found
+        cdef size_t found, end, stop
         cdef Exchange x = self.exchange
         while at < size and (s[at] == 13 or s[at] == 10):
             at += 1  # RFC 9112 2.2: empty lines before a request are passed over
         if at == size:
             return at
-        found = <char *>memmem(s + at, size - at, b"\r\n\r\n", 4)
-        end = found + 4 - s if found != NULL else size
+        found = head_end(s + at, size - at)
+        end = at + found if found else size
         if <int64_t>(end - at) > self.plane.max_header_bytes:
             return self._refuse_head(431, "headers_too_large",
                                      "the head is above server.max_header_bytes")
-        if found == NULL:
+        if not found:
             return self._wait_for_head(data, at)
         if head_read_request(s + at, end - at, &self.plane.request_id_names,
                              &self.plane.session_names, &x.r) != 0:
@@ -321,8 +327,23 @@ cdef class Downstream(Timed):
     # ---- answers
 
     cdef int write(self, bytes data) except -1:
-        if self.phase != DOWN_CLOSED:
-            self.send(data)
+        cdef size_t size = PyBytes_GET_SIZE(data)
+        cdef size_t sent = 0
+        if self.phase == DOWN_CLOSED:
+            return 0
+        if self.fd >= 0 and not self.write_blocked:
+            sent = send_now(self.fd, PyBytes_AS_STRING(data), size)
+        if sent < size:
+            self.send(memoryview(data)[sent:] if sent else data)
+        return 0
+
+    cdef int write_out(self, Buffer out) except -1:
+        cdef size_t sent = 0
+        if self.fd >= 0 and not self.write_blocked and self.phase != DOWN_CLOSED:
+            sent = send_now(self.fd, out.data, out.size)
+        if sent < out.size and self.phase != DOWN_CLOSED:
+            self.send(out.take()[sent:])
+        out.size = 0
         return 0
 
     cdef int next_request(self, bint close) except -1:

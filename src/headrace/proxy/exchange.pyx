@@ -28,7 +28,7 @@ from headrace.proxy import replies
 log = logging.getLogger("headrace.proxy")
 
 cdef enum:
-    JOINED_BYTES = 32768  # a body up to this size goes out in one piece with its head
+    SENT_AT_ONCE_BYTES = 32768  # of a request: any socket buffer takes it
     MAX_HELD_BYTES = 65536
     RETRY_CONNECT = 1  # places in observe.reasons.RETRIED
     RETRY_STALE = 2
@@ -209,21 +209,18 @@ cdef class Exchange:
         cdef Pool pool = up.pool
         cdef uint64_t drop = self.plane.request_stays | self.trace_stays
         cdef bint has_body = PyBytes_GET_SIZE(self.body) > 0 or self.r.content_length >= 0
-        cdef bint joined = PyBytes_GET_SIZE(self.body) <= JOINED_BYTES
         if PyBytes_GET_SIZE(pool.key_line):
             drop |= HEADER_BIT(HEADER_AUTHORIZATION)
         write_request(out, self.head, &self.r, drop, pool.path_prefix, pool.host_line,
                       pool.key_line, self.request_id,
                       self.down.peer, self.plane.proto_line, self.trace_line,
                       PyBytes_GET_SIZE(self.body) if has_body else -1)
-        if joined:
-            out.add_bytes(self.body)
         self.up = up
         self.state = X_WAITING
         if self.sent_ns == 0:
             booking.sent(self, now_ns)
         self.sent_ns = now_ns
-        up.send(self, out.take(), b"" if joined else self.body)
+        up.send(self, out, self.body)
         self._set_deadline(now_ns)
         return 0
 
@@ -343,7 +340,7 @@ cdef class Exchange:
         self.seen.start(a.flags & HEAD_EVENTS != 0, a.flags & HEAD_ENCODED != 0, a.status >= 500)
         write_response(self.plane.out, PyBytes_AS_STRING(data), size, a, chunked, self.closes)
         self._add_own_lines(self.plane.out)
-        if self.kept_bytes > JOINED_BYTES and self.up.has_unsent():
+        if self.kept_bytes > SENT_AT_ONCE_BYTES and self.up.has_unsent():
             self.reusable = False
         self.holds = self.plane.before_first_token
         if not self.holds:
@@ -380,11 +377,13 @@ cdef class Exchange:
         return 0
 
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1:
-        cdef bytes ready = relay.render(self, data, start, at)
-        if PyBytes_GET_SIZE(ready):
-            self.bytes_out += PyBytes_GET_SIZE(ready)
-            self.down.write(ready)
-        return 0
+        cdef Buffer out = self.plane.out
+        if self.mode == RELAY_RAW and out.size == 0 and at - start == <size_t>PyBytes_GET_SIZE(data):
+            self.bytes_out += at - start
+            return self.down.write(data)
+        relay.render(self, data, start, at)
+        self.bytes_out += out.size
+        return self.down.write_out(out)
 
     # retry.before_first_token: a replica that dies or refuses before any content is as good as one
     # that was not reached
@@ -393,7 +392,8 @@ cdef class Exchange:
         """Keep the answer until its first content; True if that is not what the client gets."""
         cdef Upstream up
         cdef int failure
-        self.held = (self.held or b"") + relay.render(self, data, start, at)
+        relay.render(self, data, start, at)
+        self.held = (self.held or b"") + self.plane.out.take()
         if self.f.bad:
             return False  # as if it had been reset
         failure = relay.early_failure(self)
@@ -624,7 +624,7 @@ cdef class Exchange:
         out.add_bytes(b"connection: close\r\n\r\n" if close or self.closes else b"\r\n")
         if not self.is_head:
             out.add_bytes(body)
-        return self.down.write(out.take())
+        return self.down.write_out(out)
 
     # ---- the end
 

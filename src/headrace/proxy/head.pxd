@@ -42,6 +42,7 @@ cdef extern from "head.h" nogil:
         head_span authorization, api_key, origin, preflight_method, preflight_headers, content_type
         head_span request_id, session, traceparent
         int64_t content_length
+        uint64_t ids
         uint32_t flags, lines
         int32_t priority
         unsigned char minor, keys, traceparents
@@ -51,6 +52,7 @@ cdef extern from "head.h" nogil:
         uint32_t flags
         uint16_t status
         unsigned char minor
+    uint64_t head_end(const char *data, uint64_t size)
     int head_read_request(const char *head, uint32_t size, const head_names *ids,
                           const head_names *sessions,
                           request_head *out)

@@ -33,7 +33,8 @@ from headrace.tls import ClientTls
 cdef extern from "hash.h" nogil:
     uint64_t hash_mix(uint64_t a, uint64_t b)
 
-cdef const char *HEX = b"0123456789abcdef"
+cdef extern from "hex.h" nogil:
+    void hex_id(char *out, uint64_t high, uint64_t low)
 
 log = logging.getLogger("headrace.proxy")
 
@@ -315,12 +316,8 @@ cdef class Plane:
 
     cdef bytes new_request_id(self):
         cdef char text[32]
-        cdef uint64_t parts[2]
-        cdef int i
         self.id_count += 1
-        parts[0], parts[1] = self.id_high, hash_mix(self.id_count, self.id_high)
-        for i in range(32):
-            text[i] = HEX[parts[i >> 4] >> (4 * (i & 15)) & 15]
+        hex_id(text, self.id_high, hash_mix(self.id_count, self.id_high))
         return PyBytes_FromStringAndSize(text, 32)
 
     cdef uint64_t random(self) noexcept:

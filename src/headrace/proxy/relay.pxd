@@ -12,8 +12,8 @@ cdef enum:
 
 # Body bytes without their framing pass by.
 cdef int watch(Exchange x, const char *data, size_t size, uint64_t now_ns) except -1
-# What the client gets of data[start:at].
-cdef bytes render(Exchange x, bytes data, size_t start, size_t at)
+# Adds to plane.out what the client gets of data[start:at].
+cdef int render(Exchange x, bytes data, size_t start, size_t at) except -1
 # The failure that an answer begins with, NONE if it begins well, or STILL_UNKNOWN.
 cdef int early_failure(Exchange x) noexcept
 # The last bytes of a stream whose replica failed; None if its framing allows no honest end.

@@ -36,18 +36,13 @@ cdef int watch(Exchange x, const char *data, size_t size, uint64_t now_ns) excep
     return 0
 
 
-cdef bytes render(Exchange x, bytes data, size_t start, size_t at):
-    """What the client gets: a head that stands in plane.out, then data[start:at] in the
-    client's framing.
-    """
+cdef int render(Exchange x, bytes data, size_t start, size_t at) except -1:
+    """Behind the head, if one stands in plane.out: data[start:at] in the client's framing."""
     cdef Buffer out = x.plane.out
     cdef Buffer body = x.plane.body
     cdef size_t n = at - start
     if x.mode == RELAY_RAW:
-        if out.size == 0 and n == <size_t>PyBytes_GET_SIZE(data):
-            return data
-        out.add(PyBytes_AS_STRING(data) + start, n)
-        return out.take()
+        return out.add(PyBytes_AS_STRING(data) + start, n)
     if x.mode == RELAY_ENCHUNK:
         body.add(PyBytes_AS_STRING(data) + start, n)
     elif x.mode == RELAY_WITHOUT_USAGE and x.f.done:
@@ -60,7 +55,7 @@ cdef bytes render(Exchange x, bytes data, size_t start, size_t at):
     body.size = 0
     if x.f.done and x.mode == RELAY_WITHOUT_USAGE:
         out.add(b"0\r\n\r\n", 5)
-    return out.take()
+    return 0
 
 
 cdef int early_failure(Exchange x) noexcept:

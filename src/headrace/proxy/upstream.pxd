@@ -5,6 +5,7 @@ carry another.
 from libc.stdint cimport int64_t, uint64_t
 
 from headrace.proxy.wheel cimport Timed
+from headrace.proxy.wire cimport Buffer
 
 cdef class Upstream
 
@@ -32,11 +33,13 @@ cdef class Upstream(Timed):
     cdef bint reused
     cdef bint parsing_body  # the parser counts the body along, so that it can be used again
     cdef bint paused
+    cdef bint write_blocked  # the transport holds part of a request back
+    cdef bint direct  # no TLS in between: bytes may go straight to the socket
     cdef uint64_t idle_since_ns
     cdef int fd  # of the socket
 
     cdef void connect(self, uint64_t now_ns)
-    cdef void send(self, Exchange exchange, bytes first, bytes second)
+    cdef int send(self, Exchange exchange, Buffer head, bytes body) except -1
     cdef bint is_usable(self)
     cdef void release(self, uint64_t now_ns)
     cdef bint has_unsent(self)

@@ -11,11 +11,12 @@ from httptools import HttpResponseParser
 
 from headrace.core.fleet cimport FAILURE_CONNECT_TIME, FAILURE_REFUSED, FAILURE_RESET, FAILURE_STALE
 from headrace.proxy.clock cimport now_ns as clock_ns
+from headrace.proxy.direct cimport send_both
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.wheel cimport NEVER, Timed
-from headrace.proxy.wire cimport part
+from headrace.proxy.wire cimport Buffer, part
 
 log = logging.getLogger("headrace.proxy")
 
@@ -81,6 +82,7 @@ cdef class Upstream(Timed):
             return
         self.pool.plane.wheel.set(self, NEVER)
         self.fd = transport.get_extra_info("socket").fileno()
+        self.direct = self.pool.tls is None
         self.phase = UP_IDLE
         self.exchange.on_connected(self)
 
@@ -92,13 +94,21 @@ cdef class Upstream(Timed):
 
     # ---- one exchange
 
-    cdef void send(self, Exchange exchange, bytes first, bytes second):
-        """Write a request; second may be empty."""
+    cdef int send(self, Exchange exchange, Buffer head, bytes body) except -1:
+        """Write a request and empty `head`; body may be empty."""
+        cdef size_t head_bytes = head.size
+        cdef size_t body_bytes = PyBytes_GET_SIZE(body)
+        cdef size_t sent = 0
         self.exchange = exchange
         self.phase = UP_HEAD
-        self.write(first)
-        if PyBytes_GET_SIZE(second):
-            self.write(second)
+        if self.direct and not self.write_blocked:
+            sent = send_both(self.fd, head.data, head_bytes, PyBytes_AS_STRING(body), body_bytes)
+        if sent < head_bytes:
+            self.write(head.take()[sent:])
+        head.size = 0
+        if sent < head_bytes + body_bytes:
+            self.write(memoryview(body)[sent - head_bytes if sent > head_bytes else 0:])
+        return 0
 
     cdef bint is_usable(self):
         """Whether it may carry another request: neither closed nor too old."""
@@ -183,6 +193,7 @@ cdef class Upstream(Timed):
 
     def connection_lost(self, error):
         self.write = self.feed = None
+        self.direct = False
         if self.phase == UP_CLOSED:
             self.transport = None
             return
@@ -196,24 +207,24 @@ cdef class Upstream(Timed):
         return FAILURE_RESET
 
     def pause_writing(self):
-        pass  # a request is kept whole: there is nothing to hold back
+        self.write_blocked = True  # a request is kept whole: there is nothing to hold back
 
     def resume_writing(self):
-        pass
+        self.write_blocked = False
 
     cdef int _read_head(self, bytes data) except -1:
         cdef const char *start
         cdef size_t size
-        cdef char *end
+        cdef size_t end
         if self.held is not None:
             data = self.held + data
             self.held = None
         start = PyBytes_AS_STRING(data)
         size = PyBytes_GET_SIZE(data)
-        end = <char *>memmem(start, size, b"\r\n\r\n", 4)
-        if end != NULL and end + 4 - start <= MAX_HEAD_BYTES:
-            return self._accept_head(data, end + 4 - start)
-        if end != NULL or size > MAX_HEAD_BYTES or memcmp(start, b"HTTP/1.", min(size, 7)) != 0:
+        end = head_end(start, size)
+        if 0 < end <= MAX_HEAD_BYTES:
+            return self._accept_head(data, end)
+        if end or size > MAX_HEAD_BYTES or memcmp(start, b"HTTP/1.", min(size, 7)) != 0:
             self._broke(FAILURE_RESET)
         else:
             self.held = data

@@ -81,11 +81,12 @@ cdef int write_request(Buffer out, bytes head, request_head *r, uint64_t drop, b
     out.add(b"x-request-id: ", 14)
     out.add_bytes(request_id)
     out.add(b"\r\nx-forwarded-for: ", 19)
-    out.need(size + 256)
-    joined = head_join(h, size, HEADER_FORWARDED_FOR, out.data + out.size)
-    out.size += joined
-    if joined:
-        out.add(b", ", 2)
+    if r.ids & HEADER_BIT(HEADER_FORWARDED_FOR):
+        out.need(size + 256)
+        joined = head_join(h, size, HEADER_FORWARDED_FOR, out.data + out.size)
+        out.size += joined
+        if joined:
+            out.add(b", ", 2)
     out.add_bytes(peer)
     out.add_bytes(proto_line)
     out.add_bytes(trace_line)
