@@ -1,7 +1,7 @@
 """One data-plane process: attaches the segment, follows what control publishes, listens, drains.
 
-`python -m headrace.process --segment-fd N --listen-fds M ... --index I` is started by the
-supervisor; with `--processes 0` the same DataPlane runs in the control plane's loop.
+`python -m headrace.process` with descriptors of the segment, the alarm and the listeners is started
+by the supervisor; with `--processes 0` the same DataPlane runs in the control plane's loop.
 """
 
 from __future__ import annotations
@@ -191,6 +191,7 @@ def main() -> int:
     """Entry of a data-plane process; returns the exit code."""
     parser = argparse.ArgumentParser(prog="headrace.process")
     parser.add_argument("--segment-fd", type=int, required=True)
+    parser.add_argument("--alarm-fd", type=int, required=True)
     parser.add_argument("--listen-fds", type=int, nargs="+", required=True)
     parser.add_argument("--index", type=int, required=True)
     args = parser.parse_args()
@@ -200,7 +201,7 @@ def main() -> int:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     logs.configure(Observability())  # until the configuration is there
-    segment = Segment.attach(args.segment_fd)
+    segment = Segment.attach(args.segment_fd, args.alarm_fd)
     listeners = [socket.socket(fileno=fd) for fd in args.listen_fds]
     for listener in listeners:
         listener.setblocking(False)

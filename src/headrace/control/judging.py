@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.config import Config
 from headrace.control import checks, membership, probes
+from headrace.control.alarm import Alarm
 from headrace.control.states import HealthSettings, Probe, Traffic
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.control.registry import Member
 
 TICK_S = 0.1
-LOOKS = 5  # at the failure counters alone, within a tick
+SLOW_TICKS = 5  # between looks at what changes by the second
 SWEEP_S = 1.0  # between looks at a part of the prefix table
 JITTER = 0.1
 RECOVERY_S = 1.0  # the longest wait between the good checks that readmit
@@ -40,28 +41,34 @@ class Judge:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._swept_at_s = 0.0
+        self._ticks = 0
+        self._alarm = Alarm(control.segment.alarm_fd)
 
     async def turn(self) -> None:
         """One round, and the pause until the next."""
-        tick(self._control)
         segment = self._control.segment
+        segment.beat(time.monotonic_ns())
+        tick(self._control, is_slow=self._ticks % SLOW_TICKS == 0)
+        self._ticks += 1
         now_s = time.monotonic()
         if now_s - self._swept_at_s >= SWEEP_S:
             self._swept_at_s = now_s
             segment.sweep_prefixes()
-        for _ in range(LOOKS):
-            await asyncio.sleep(TICK_S / LOOKS)
-            if segment.has_new_failures():
-                break
+        await self._alarm.wait(TICK_S)
+
+    def close(self) -> None:
+        """Listen to no alarm any more."""
+        self._alarm.close()
 
 
-def tick(control: Control) -> None:
-    """One round."""
+def tick(control: Control, *, is_slow: bool) -> None:
+    """One round; `is_slow`: with what changes by the second."""
     now_ns = time.monotonic_ns()
     members = list(control.registry.members.values())
     control.fleet.take_traffic(control.evidence.look(members, now_ns), now_ns)
-    label_slow(control, now_ns)
-    control.rows.renew_neutral()
+    if is_slow:
+        label_slow(control, now_ns)
+        control.rows.renew_neutral()
     for member in members:
         view = member.health.view(now_ns)
         control.refresh(member, view)

@@ -80,6 +80,7 @@ class Control:
         self.probe_places = asyncio.Semaphore(MAX_PROBES)
         self.fetcher: Fetcher
         self.upstream_tls = ClientTls()
+        self.judge: judging.Judge
         self.admin_listeners: list[socket.socket] = []
         self._scaling: list[asyncio.Task[None]] = []
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by replica id
@@ -105,10 +106,10 @@ class Control:
         membership.apply(self)
         self.publish()
         self._is_started = True
+        self.judge = judging.Judge(self)
         self._runner = await admin.start(self, self.admin_listeners)
         for part, turn in (
-            ("beat", self._beat),
-            ("judging", judging.Judge(self).turn),
+            ("judging", self.judge.turn),
             ("records", self.upward.turn),
             ("history", self.upward.sample),
             ("reload", self.reloader.watch),
@@ -140,6 +141,7 @@ class Control:
         tasks = [task for own in self._tasks.values() for task in own]
         for task in [*tasks, *self._background]:
             task.cancel()
+        self.judge.close()
         if self._runner is not None:
             await self._runner.cleanup()
         await self.fetcher.close()
@@ -153,10 +155,6 @@ class Control:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-    async def _beat(self) -> None:
-        self.segment.beat(time.monotonic_ns())
-        await asyncio.sleep(0.1)
 
     # ------------------------------------------------------------------ members
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.control.states import View
 from headrace.foreign import Foreign, neutral
@@ -21,7 +21,7 @@ class Rows:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._written: dict[int, dict[str, object]] = {}
+        self._written: dict[int, tuple[object, ...]] = {}  # by slot: what the row was made of
         self._neutral: dict[str, Foreign] = {}  # by model
         self._serving: set[int] = set()
 
@@ -36,27 +36,33 @@ class Rows:
         foreign = engine.foreign.value if is_fresh and engine.foreign.value else None
         if foreign is None:
             foreign = self._neutral_foreign(member)
-        row: dict[str, Any] = {
-            "eligible": view.eligible and self._is_known_to_all(member, now_ns),
-            "trickle": view.trickle,
-            "generation": member.generation,
-            "weight": own.weight * view.weight,
-            "ramp": view.ramp,
-            "max_concurrency": own.max_concurrency or admission.max_concurrency,
-            "max_queue": own.max_queue if own.max_queue is not None else admission.max_queue,
-            "running": count(sample.running) if is_fresh else -1,
-            "waiting": count(sample.waiting) if is_fresh else -1,
-            "foreign_seqs": foreign.seqs,
-            "foreign_waiting": foreign.waiting,
-            "kv_usage": ratio(sample.kv_usage) if is_fresh else math.nan,
-            "hit_ratio": ratio(engine.hit_ratio) if is_fresh else math.nan,
-            "kv_capacity_tokens": int(sample.kv_capacity_tokens or 0),
-            "scraped_at_ns": engine.scraped_at_ns,
-        }
-        if not same(self._written.get(member.slot), row):
-            self._written[member.slot] = row
-            control.segment.write_row(member.slot, **row)
-            self._count_serving(member.slot, bool(row["eligible"]))
+        is_eligible = view.eligible and self._is_known_to_all(member, now_ns)
+        made_of = (
+            (is_eligible, view.trickle, view.weight, view.ramp, is_fresh, member.generation),
+            (own, admission, sample, foreign, engine.hit_ratio, engine.scraped_at_ns),
+        )
+        if self._written.get(member.slot) == made_of:
+            return
+        self._written[member.slot] = made_of
+        control.segment.write_row(
+            member.slot,
+            eligible=is_eligible,
+            trickle=view.trickle,
+            generation=member.generation,
+            weight=own.weight * view.weight,
+            ramp=view.ramp,
+            max_concurrency=own.max_concurrency or admission.max_concurrency,
+            max_queue=own.max_queue if own.max_queue is not None else admission.max_queue,
+            running=count(sample.running) if is_fresh else -1,
+            waiting=count(sample.waiting) if is_fresh else -1,
+            foreign_seqs=foreign.seqs,
+            foreign_waiting=foreign.waiting,
+            kv_usage=ratio(sample.kv_usage) if is_fresh else math.nan,
+            hit_ratio=ratio(engine.hit_ratio) if is_fresh else math.nan,
+            kv_capacity_tokens=int(sample.kv_capacity_tokens or 0),
+            scraped_at_ns=engine.scraped_at_ns,
+        )
+        self._count_serving(member.slot, is_eligible)
 
     def forget(self, slot: int) -> None:
         """The slot is somebody else's from here on."""
@@ -112,11 +118,3 @@ def count(value: float | None) -> int:
 def ratio(value: float | None) -> float:
     """A ratio as the row has it: NaN is unknown."""
     return math.nan if value is None else value
-
-
-def same(one: dict[str, object] | None, other: dict[str, object]) -> bool:
-    """Equality in which NaN equals NaN."""
-    return one is not None and all(
-        one[key] == value or (value != value and one[key] != one[key])
-        for key, value in other.items()
-    )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.observe.tracing import Tracing
 
 LOOK_S = 0.1  # between looks at the rings
+IDLE_LOOK_S = 0.5  # where the processes send only samples for the dashboard
 
 
 class Upward:
@@ -58,7 +59,8 @@ class Upward:
     async def turn(self) -> None:
         """Move access records from the rings to the log and the dashboard."""
         self._drain()
-        await asyncio.sleep(LOOK_S)
+        wants_all = self.access_log is not None or self.tracing is not None
+        await asyncio.sleep(LOOK_S if wants_all else IDLE_LOOK_S)
 
     def _drain(self) -> None:
         segment = self._control.segment

@@ -8,13 +8,15 @@ cdef class Segment:
 
     cdef fleet *base
     cdef readonly int fd
+    cdef readonly int alarm_fd  # an eventfd; -1: none
     cdef readonly int processes
     cdef uint64_t bytes
-    cdef uint64_t seen_failures  # of all replicas, at the last look
     cdef uint64_t swept  # sets of the prefix table that the sweep under way has passed
     cdef unsigned char jumps[1024]  # generations of a slot that entries may stem from
     cdef unsigned char old_jumps[1024]  # those of before the sweep under way
 
+    # Makes alarm_fd readable: a replica failed, and control should look at once.
+    cpdef void alarm(self) noexcept
     cdef int _slot(self, int slot) except -1
     cdef int _forget_prefixes(self, int slot) except -1
     cdef uint64_t _sweep(self, uint64_t start, uint64_t count)

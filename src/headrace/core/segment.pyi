@@ -16,6 +16,7 @@ class Segment:
     """One mapping of the shared segment; csrc/fleet.h says who may write what."""
 
     fd: int
+    alarm_fd: int  # an eventfd; -1: none
     processes: int
     blob_generation: int
     draining: bool
@@ -24,7 +25,7 @@ class Segment:
     def create(processes: int, prefix_bytes: int) -> Segment:
         """A new segment in a memfd; raises ValueError for too many processes, MemoryError."""
     @staticmethod
-    def attach(fd: int) -> Segment:
+    def attach(fd: int, alarm_fd: int = -1) -> Segment:
         """The segment behind a descriptor; raises ValueError if another version made it."""
     def layout(self) -> dict[str, tuple[int, int]]:
         """Offset and bytes of each part of the mapping, in order."""
@@ -84,8 +85,8 @@ class Segment:
         self, slot: int, generation: int = ..., now_ns: int = ...
     ) -> tuple[int, int, int, int, int, int, int, int, int, int, float, float, float]:
         """What health judges a replica by, in the order that the source names."""
-    def has_new_failures(self) -> bool:
-        """True if some replica has more failures that count than at the last call."""
+    def alarm(self) -> None:
+        """Make `alarm_fd` readable: a replica failed, and control should look at once."""
     def process(self, process: int) -> dict[str, Any]:
         """Gauges and counters of one process; `processes` is the archive."""
     def retire(self, process: int) -> None:

@@ -3,7 +3,7 @@ import os
 from libc.math cimport NAN, ceil
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
-from posix.unistd cimport close
+from posix.unistd cimport close, write
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from headrace.core.fleet cimport *
@@ -41,13 +41,15 @@ HIST_NAMES = ("duration", "ttft", "tpot", "itl", "queue_wait", "overhead", "prob
 cdef class Segment:
     def __cinit__(self):
         self.base = NULL
-        self.fd = -1
+        self.fd = self.alarm_fd = -1
 
     def __dealloc__(self):
         if self.base is not NULL:
             munmap(self.base, self.bytes)
         if self.fd >= 0:
             close(self.fd)
+        if self.alarm_fd >= 0:
+            close(self.alarm_fd)
 
     @staticmethod
     def create(int processes, uint64_t prefix_bytes):
@@ -56,6 +58,7 @@ cdef class Segment:
             raise ValueError(f"processes: wanted {processes}, allowed 1 to {FLEET_PROCESSES}")
         s.bytes = fleet_size(processes, prefix_bytes)
         s.fd = os.memfd_create("headrace")
+        s.alarm_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         os.ftruncate(s.fd, s.bytes)
         s._map()
         fleet_init(s.base, processes, prefix_bytes)
@@ -64,9 +67,11 @@ cdef class Segment:
         return s
 
     @staticmethod
-    def attach(int fd):
+    def attach(int fd, int alarm_fd=-1):
         cdef Segment s = Segment()
         s.fd = os.dup(fd)
+        if alarm_fd >= 0:
+            s.alarm_fd = os.dup(alarm_fd)
         s.bytes = os.fstat(fd).st_size
         s._map()
         if fleet_check(s.base, s.bytes) != 0:
@@ -294,22 +299,10 @@ cdef class Segment:
                 busy, pending_s,
                 speed.w, learn_speed_value(&speed))
 
-    def has_new_failures(self):
-        """True if some replica has more failures that count than at the last call."""
-        cdef process_block *b
-        cdef uint32_t p
-        cdef int slot, i
-        cdef uint64_t total = 0
-        for p in range(self.base.processes):
-            b = fleet_block(self.base, p)
-            for slot in range(FLEET_SLOTS):
-                if atom_u64(&b.cells[slot].failed_ns):
-                    for i in range(FAILURES):
-                        if i != FAILURE_STALE and i != FAILURE_OVERLOADED:
-                            total += atom_u64(&b.cells[slot].failures[i])
-        is_new = total != self.seen_failures
-        self.seen_failures = total
-        return is_new
+    cpdef void alarm(self) noexcept:
+        cdef uint64_t one = 1
+        if self.alarm_fd >= 0 and write(self.alarm_fd, &one, sizeof(one)) < 0:
+            pass  # it is readable already
 
     # ---- processes
 

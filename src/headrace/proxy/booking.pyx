@@ -73,6 +73,8 @@ cdef int ended(Exchange x, int outcome, int status, uint64_t now_ns) except -1:
     hist_record(&cell.duration, HIST_DURATION, (now_ns - x.began_ns) * 1e-9)
     if x.queue_wait_ns:
         hist_record(&cell.queue_wait, HIST_QUEUE_WAIT, x.queue_wait_ns * 1e-9)
+    if outcome == OUTCOME_UPSTREAM_ERROR or outcome == OUTCOME_TIMEOUT:
+        x.plane.segment.alarm()
     if x.status:
         tpot_s = _count_usage(x, cell)
     if x.plane.log_requests or now_ns >= x.plane.next_sample_ns:

@@ -264,6 +264,7 @@ cdef class Exchange:
         self.holds = False
         self.held = None
         self.plane.count(SERIES_RETRIES, reason, 0, 0, 0)
+        self.plane.segment.alarm()
         booking.decided(self)
         if self.lease.start_at_ns <= now_ns:
             self._attempt(now_ns)
@@ -378,8 +379,9 @@ cdef class Exchange:
 
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1:
         cdef Buffer out = self.plane.out
-        if self.mode == RELAY_RAW and out.size == 0 and at - start == <size_t>PyBytes_GET_SIZE(data):
-            self.bytes_out += at - start
+        cdef size_t size = PyBytes_GET_SIZE(data)
+        if self.mode == RELAY_RAW and out.size == 0 and at - start == size:
+            self.bytes_out += size
             return self.down.write(data)
         relay.render(self, data, start, at)
         self.bytes_out += out.size

@@ -1,4 +1,4 @@
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint64_t
 
 from headrace.core.fleet cimport (
