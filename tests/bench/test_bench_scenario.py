@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import socket
 import subprocess
@@ -29,12 +30,20 @@ warmup_ratio: 0.25
 """
 
 
+def free_row(count):
+    """The first of some consecutive free ports, below those of outgoing connections."""
+    for first in range(20000 + os.getpid() % 10000, 32000, count):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError("no row of free ports")
+
+
 @contextlib.contextmanager
 def fleet(scenario):
     """`headrace mock --scenario`; the URLs of its replicas."""
-    with contextlib.ExitStack() as held:
-        first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-    argv = [sys.executable, "-m", "headrace", "mock", "--port", str(first)]
+    argv = [sys.executable, "-m", "headrace", "mock", "--port", str(free_row(3))]
     with subprocess.Popen(
         [*argv, "--scenario", str(scenario)], stderr=subprocess.PIPE, text=True
     ) as process:

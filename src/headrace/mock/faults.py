@@ -82,12 +82,6 @@ def kill(replica: Replica, wishes: Wishes) -> None:
         replica.kill_engine(down_s(wishes))
 
 
-def refuse(replica: Replica, wishes: Wishes) -> None:
-    """A brown-out: no new connection gets in, what is being answered runs on."""
-    if replica.state is State.UP:
-        replica.refuse()
-
-
 def sigterm(replica: Replica, wishes: Wishes) -> None:
     replica.stop(0.0, down_s(wishes))
 
@@ -154,13 +148,14 @@ Action = Callable[[Replica, Wishes], None]
 ACTIONS: dict[str, Action] = {
     action.__name__: action
     for action in (
-        *(slow, throttle, freeze, unfreeze, kill, refuse, sigterm, drain),
+        *(slow, throttle, freeze, unfreeze, kill, sigterm, drain),
         *(xid, ecc, nvlink, repair, model, poison, queue),
     )
 }
 # these have to wait for the port
 PORT_ACTIONS: dict[str, Callable[[Replica], Awaitable[None]]] = {
     "restart": Replica.restart,
+    "refuse": Replica.refuse,
     "accept": Replica.accept,
 }
 

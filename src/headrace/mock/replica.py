@@ -269,11 +269,13 @@ class Replica:
         if down_s is not None:
             self._revival = self._loop.call_later(down_s, self._restart_soon)
 
-    def refuse(self) -> None:
-        """Take no new connection until `accept`; open ones end with their current answer."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+    async def refuse(self) -> None:
+        """A brown-out: no new connection until `accept`, current answers run to their end."""
+        if self.state is not State.UP or self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
+        await asyncio.sleep(0)  # the loop closes the listener on its next turn
         for connection in list(self.connections):
             if not connection.spared:
                 connection.retire()
