@@ -3,6 +3,12 @@ from typing import Any
 def read_request(head: bytes) -> dict[str, Any] | None:
     """What a gateway reads in a request head; None if it refuses it."""
 
+def rewrite_request(head: bytes) -> bytes | None:
+    """The head that a replica gets, with the lines of an unnamed one; None if it is refused."""
+
+def rewrite_response(head: bytes) -> bytes | None:
+    """The head that a client gets, without the lines of our own; None if it is refused."""
+
 class ChunkedBody:
     """A chunked body fed in pieces."""
 

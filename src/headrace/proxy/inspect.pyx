@@ -4,6 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memset
 
 from headrace.proxy.head cimport *
+from headrace.proxy.wire cimport Buffer, write_request, write_response
 
 
 def read_request(bytes head not None):
@@ -22,6 +23,32 @@ def read_request(bytes head not None):
         "close": bool(r.flags & HEAD_CLOSE),
         "lines": r.lines,
     }
+
+
+cdef Buffer OUT = Buffer()
+
+
+def rewrite_request(bytes head not None):
+    """The head that a replica gets, with the lines of an unnamed one; None if it is refused."""
+    cdef request_head r
+    cdef head_names none
+    memset(&none, 0, sizeof(none))
+    if head_read_request(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &none, &none, &r) != 0:
+        return None
+    write_request(OUT, head, &r, 0, b"", b" HTTP/1.1\r\nhost: replica:8000\r\n", b"",
+                  b"0123456789abcdef", b"10.0.0.1", b"\r\nx-forwarded-proto: http", b"",
+                  r.content_length)
+    return OUT.take()
+
+
+def rewrite_response(bytes head not None):
+    """The head that a client gets, without the lines of our own; None if it is refused."""
+    cdef response_head a
+    if head_read_response(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &a) != 0:
+        return None
+    write_response(OUT, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &a,
+                   a.flags & HEAD_CHUNKED != 0, False)
+    return OUT.take()
 
 
 cdef class ChunkedBody:
