@@ -1,6 +1,7 @@
 """Scripted incidents against the real command: what clients notice, and what the gateway says."""
 
 import asyncio
+import statistics
 import time
 from pathlib import Path
 
@@ -253,7 +254,10 @@ def test_a_replica_at_half_its_speed_is_fed_less_and_costs_no_request(tmp_path, 
             await asyncio.sleep(slow_s)
         shares = [load.share(slow, begin - calm_s, begin), load.share(slow, begin + 3)]
         before = load.p99_ttft_s(begin - calm_s, begin)
-        after = load.p99_ttft_s(begin + min(10, slow_s - 5))
+        # By the median of short windows: a moment in which the machine stood still is in one of
+        # them, a slow replica that is fed as before in each.
+        starts = [begin + t for t in range(min(10, slow_s - 6), slow_s - 1, 2)]
+        after = statistics.median_low(load.p99_ttft_s(start, start + 2) for start in starts)
         assert not lost(load.answers)
         assert shares[1] < 0.7 * shares[0], shares
         assert after <= 1.5 * before + NOISE_S, (before, after)

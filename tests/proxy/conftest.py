@@ -126,11 +126,11 @@ class Gateway:
         client.settimeout(5)
         return client
 
-    def ask(self, data):
-        """Send bytes; everything until the gateway closes or falls silent for half a second."""
+    def ask(self, data, silence=0.5):
+        """Send bytes; everything until the gateway closes or falls silent for so many seconds."""
         with self.connect() as client:
             client.sendall(data)
-            return read_all(client)
+            return read_all(client, silence)
 
     def in_flight(self):
         process = self.segment.process(0)
@@ -169,6 +169,16 @@ def eventually(condition, timeout=3.0):
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)
+
+
+def wait_still(value, still_s=0.3):
+    """The value once it has not changed for so long."""
+    seen, since = value(), time.monotonic()
+    while time.monotonic() - since < still_s:
+        time.sleep(0.01)
+        if (now := value()) != seen:
+            seen, since = now, time.monotonic()
+    return seen
 
 
 @pytest.fixture

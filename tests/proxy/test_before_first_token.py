@@ -5,7 +5,16 @@ import json
 import pytest
 
 from tests.proxy.conftest import eventually
-from tests.proxy.test_relay import ANSWER, STREAM_HEAD, UPSTREAM_ERROR, answer, chunk, post, stream
+from tests.proxy.test_relay import (
+    ANSWER,
+    BODY,
+    STREAM_HEAD,
+    UPSTREAM_ERROR,
+    answer,
+    chunk,
+    post,
+    stream,
+)
 
 RETRY = {"before_first_token": True, "max_retries": 3, "backoff_s": 0, "min_per_s": 100}
 DEAD = {"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}
@@ -32,7 +41,7 @@ def dead_plain(connection, request):
 @pytest.mark.parametrize("script, body", [(refusing(DEAD), stream()), (dead_plain, None)])
 def test_two_attempts_that_died_are_a_clear_error(start, script, body):
     gateway, *replicas = start(script, script, script, retry=RETRY)
-    seen = gateway.ask(post(body) if body else post())
+    seen = gateway.ask(post(body or BODY, lines=b"Connection: close\r\n"), 10)
     assert seen.startswith(b"HTTP/1.1 502 ")
     assert json.loads(seen.partition(b"\r\n\r\n")[2])["error"]["code"] == "upstream_error"
     assert sum(len(replica.requests) for replica in replicas) == 2
@@ -43,14 +52,14 @@ def test_two_attempts_that_died_are_a_clear_error(start, script, body):
 def test_an_answer_that_ends_with_its_connection_is_replaced_by_the_next_one(start):
     gateway, *_ = start(dead_plain, answer, retry=RETRY)
     for _ in range(2):
-        seen = gateway.ask(post())
+        seen = gateway.ask(post(lines=b"Connection: close\r\n"), 10)
         assert seen.startswith(b"HTTP/1.1 200 ") and seen.endswith(b"\r\n\r\n" + ANSWER), seen
     assert gateway.in_flight() == (0, 0, 0, 0)
 
 
 def test_a_refusal_for_load_passes_if_nobody_else_takes_it_and_is_no_failure(start):
     gateway, *_ = start(refusing(BUSY), refusing(BUSY), retry=RETRY)
-    seen = gateway.ask(post(stream()))
+    seen = gateway.ask(post(stream(), lines=b"Connection: close\r\n"), 10)
     assert seen.startswith(b"HTTP/1.1 200 ") and b"currently busy" in seen
     failures = [gateway.segment.cell(slot)["failures"] for slot in range(2)]
     assert [(own["overloaded"], own["error_event"]) for own in failures] == [(1, 0), (1, 0)]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.proxy.conftest import Replica, eventually, read_all
+from tests.proxy.conftest import Replica, eventually, read_all, wait_still
 
 OK, UPSTREAM_ERROR, CLIENT_CLOSED = 0, 2, 5
 BODY = b'{"model":"m", "messages":[],  "seed":123456789012345678901234567890}'
@@ -246,10 +246,8 @@ def test_pipelined_answers_wait_for_a_client_that_does_not_read(start):
     gateway, replica = start(script)
     with gateway.connect() as client:
         client.sendall(post() * count)
-        time.sleep(0.3)
-        held = len(replica.requests)
-        time.sleep(0.3)
-        assert 0 < len(replica.requests) == held < count
+        eventually(lambda: replica.requests)
+        assert wait_still(lambda: len(replica.requests)) < count
         seen = 0
         while seen < count * len(big):
             seen += len(client.recv(1 << 20))

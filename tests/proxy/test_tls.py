@@ -11,7 +11,7 @@ import time
 import pytest
 import trustme
 
-from tests.proxy.conftest import Replica, eventually, read_all
+from tests.proxy.conftest import Replica, eventually, wait_still
 from tests.proxy.test_relay import (
     ANSWER,
     BODY,
@@ -84,7 +84,7 @@ def test_connections_are_kept_and_answers_pass_byte_exact(side):
     with connect() as client:
         for _ in range(3):
             client.sendall(post())
-            seen = read_all(client, 0.2)
+            seen = read_to(client, ANSWER)
             assert seen.startswith(b"HTTP/1.1 200 OK\r\nX-One: a\r\n")
             assert seen.endswith(b"\r\n\r\n" + ANSWER)
     assert replica.connections == 1
@@ -112,9 +112,24 @@ def test_each_event_is_passed_on_before_the_next_one_is_made(side):
             while event not in seen:
                 seen += client.recv(65536)
             seen_by_client.release()
-        seen += read_all(client, 0.2)
+        seen += read_to(client, b"\r\n0\r\n\r\n")
     assert seen.partition(b"\r\n\r\n")[2] == b"".join(map(chunk, [*EVENTS, END])) + b"0\r\n\r\n"
-    assert gateway.in_flight() == (0, 0, 0, 0)
+    eventually(lambda: gateway.in_flight() == (0, 0, 0, 0))
+
+
+def read_to(client, ending):
+    """Bytes up to those."""
+    seen = b""
+    while not seen.endswith(ending):
+        piece = client.recv(65536)
+        assert piece, seen
+        seen += piece
+    return seen
+
+
+def ask(gateway):
+    """The answer to a request on a connection of its own."""
+    return gateway.ask(post(lines=b"Connection: close\r\n"), 10)
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -132,7 +147,7 @@ def test_a_client_that_leaves_aborts_the_replica(side, reset):
     left = time.monotonic()
     client.close()
     eventually(lambda: replica.closed_at)
-    assert replica.closed_at - left < 0.2
+    assert replica.closed_at - left < 0.05 * 4  # four times the goal: the machine may be busy
     eventually(lambda: gateway.in_flight() == (0, 0, 0, 0))
 
 
@@ -149,14 +164,12 @@ def test_a_client_that_does_not_read_holds_its_replica_up(side):
     gateway, _, connect = side(script)
     with connect() as client:
         client.sendall(post())
-        time.sleep(0.3)
-        held = len(sent)
-        time.sleep(0.3)
-        assert 0 < len(sent) == held < BULK // 8000, "the replica goes on without a reader"
+        eventually(lambda: sent)
+        assert wait_still(lambda: len(sent)) < BULK // 8000, "the replica goes on without a reader"
         seen = read_exactly(client)
     body = seen.partition(b"\r\n\r\n")[2]
     assert body == b"".join(b"%7d\n" % piece * 1000 for piece in range(BULK // 8000))
-    assert gateway.in_flight() == (0, 0, 0, 0)
+    eventually(lambda: gateway.in_flight() == (0, 0, 0, 0))
 
 
 def read_exactly(client):
@@ -229,10 +242,10 @@ def test_a_certificate_that_proves_nothing_gets_no_request(start, authority, tmp
     name = "elsewhere.test" if wrong == "name" else "localhost"
     replica = Replica(answer, issuer.server(name))
     gateway, _ = start(replica, server={"upstream_tls": {"ca": str(authority.file)}})
-    assert code_of(gateway.ask(post())) == (b"502", "upstream_error")
+    assert code_of(ask(gateway)) == (b"502", "upstream_error")
     assert replica.requests == []
     gateway, _ = start(replica, server={"upstream_tls": {"insecure": True}})
-    assert gateway.ask(post()).startswith(b"HTTP/1.1 200 ")
+    assert ask(gateway).startswith(b"HTTP/1.1 200 ")
 
 
 def test_the_replica_is_told_which_name_is_wanted(start, authority):
@@ -242,7 +255,7 @@ def test_the_replica_is_told_which_name_is_wanted(start, authority):
     gateway, _ = start(
         Replica(answer, context), server={"upstream_tls": {"ca": str(authority.file)}}
     )
-    assert gateway.ask(post()).startswith(b"HTTP/1.1 200 ")
+    assert ask(gateway).startswith(b"HTTP/1.1 200 ")
     assert names == ["localhost"]
 
 
@@ -253,10 +266,10 @@ def test_a_replica_that_asks_for_a_certificate_gets_the_configured_one(start, au
     replica = Replica(answer, context)
     ca = str(authority.file)
     gateway, _ = start(replica, server={"upstream_tls": {"ca": ca}})
-    assert code_of(gateway.ask(post())) == (b"502", "upstream_error")
+    assert code_of(ask(gateway)) == (b"502", "upstream_error")
     cert, key = authority.write("gateway.test", "client")
     gateway, _ = start(replica, server={"upstream_tls": {"ca": ca, "cert": cert, "key": key}})
-    assert gateway.ask(post()).startswith(b"HTTP/1.1 200 ")
+    assert ask(gateway).startswith(b"HTTP/1.1 200 ")
 
 
 def test_connections_outlive_what_control_publishes_until_the_files_change(
@@ -270,8 +283,7 @@ def test_connections_outlive_what_control_publishes_until_the_files_change(
     gateway, *_ = start(first, second, **settings)
 
     def statuses():
-        once = post(lines=b"Connection: close\r\n")
-        return sorted(gateway.ask(once)[9:12] for _ in range(2))
+        return sorted(ask(gateway)[9:12] for _ in range(2))
 
     assert statuses() == [b"200", b"502"]
     gateway.publish_again()
@@ -301,5 +313,5 @@ def test_a_replica_that_does_not_answer_the_handshake_is_a_connect_time_out(star
     replica = Plain(silent)
     replica.url = replica.url.replace("http://127.0.0.1", "https://localhost")
     gateway, _ = start(replica, timeouts={"connect_s": 0.3})
-    assert code_of(gateway.ask(post())) == (b"504", "upstream_timeout")
+    assert code_of(ask(gateway)) == (b"504", "upstream_timeout")
     eventually(lambda: replica.closed_at)
