@@ -113,7 +113,8 @@ def table(results: Results, policies: list[str]) -> str:
     for policy in policies:
         ratios = [results[name][policy] / best[name] for name in results]
         mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
-        cells = [f"**{r:.2f}**" if r < 1.005 else f"{r:.3g}" for r in ratios]
+        cells = [f"{r:.3g}" if r >= 10 else f"{r:.2f}" for r in ratios]
+        cells = [f"**{c}**" if c == "1.00" else c for c in cells]
         lines.append(f"| {policy} | " + " | ".join(cells) + f" | {mean:.2f} |")
     lines.append("| *best, ms* | " + " | ".join(f"{b * 1000:.0f}" for b in best.values()) + " | |")
     return "\n".join(lines)
