@@ -162,6 +162,7 @@ bench-quick: build .venv/.dev
 	$(BIN)/python benchmarks/overhead.py --quick
 	$(BIN)/python benchmarks/quality.py --seeds 1 --requests 2000
 
+# a quarter of an hour with the acceptance suite, ten minutes without
 soak: build .venv/.dev
 	$(BIN)/python -m pytest -q -m slow --timeout 900
 	@[ ! -d "$(ACCEPTANCE)" ] || { cd "$(ACCEPTANCE)" && PYTHONDONTWRITEBYTECODE=1 HEADRACE_CMD="$(BIN)/headrace serve" \
