@@ -91,12 +91,9 @@ cdef class Exchange:
     cdef int on_broken(self, int failure) except -1
     # called by the waiting room
     cdef int dispatch(self, uint64_t now_ns) except -1
-    cdef int refuse_waiting(self, uint64_t now_ns) except -1
     # own
     cdef int _attempt(self, uint64_t now_ns) except -1
-    cdef bint _resend(self, uint64_t now_ns) except -1
     cdef int _send(self, Upstream up, uint64_t now_ns) except -1
-    cdef bint _try_again(self, int failure, uint64_t now_ns) except -1
     cdef int _fail(self, int failure, uint64_t now_ns) except -1
     cdef int _cut(self, int outcome, uint64_t now_ns) except -1
     cdef int _complete(self, bint surplus, uint64_t now_ns) except -1
@@ -104,17 +101,10 @@ cdef class Exchange:
     cdef int _pass_on(self, bytes data, size_t start, size_t at) except -1
     cdef bint _hold(self, bytes data, size_t start, size_t at, uint64_t now_ns) except -1
     cdef int _write_stalled(self, uint64_t now_ns) except -1
-    cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1
     cdef bytes _read_id(self)
     cdef void _set_deadline(self, uint64_t now_ns)
     cdef int _add_own_lines(self, Buffer out) except -1
     cdef bytes text(self, uint64_t at, uint64_t size)
-    # error answers and our own pages; both end the request
-    cdef int reply(self, int status, str code, str message, str param, double retry_after_s,
-                   bytes extra,
-                   bint close) except -1
-    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra,
-                     bint close) except -1
     cdef int _end(self, int outcome, int status, uint64_t now_ns) except -1
     cdef void _drop_body(self)
     cdef void _let_go(self)

@@ -1,7 +1,7 @@
 import logging
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from headrace.core.balancer cimport (
     GATEWAY_FULL,
@@ -12,8 +12,7 @@ from headrace.core.balancer cimport (
     RouteRequest,
 )
 from headrace.core.fleet cimport *
-from headrace.observe import reasons
-from headrace.proxy cimport booking, gate, intake, relay, tracing
+from headrace.proxy cimport again, booking, gate, intake, own, relay, tracing
 from headrace.proxy.clock cimport now_ns as clock_ns
 from headrace.proxy.downstream cimport Downstream
 from headrace.proxy.head cimport *
@@ -30,9 +29,6 @@ log = logging.getLogger("headrace.proxy")
 cdef enum:
     SENT_AT_ONCE_BYTES = 32768  # of a request: any socket buffer takes it
     MAX_HELD_BYTES = 65536
-    RETRY_CONNECT = 1  # places in observe.reasons.RETRIED
-    RETRY_STALE = 2
-    RETRY_EARLY = 3
 
 
 cdef class Exchange:
@@ -107,31 +103,7 @@ cdef class Exchange:
         elif verdict == NO_REPLICA and self.model.on_demand:
             if self.plane.waiting_room.hold(self, now_ns):
                 return 0
-        return self._refuse_by(verdict, now_ns)
-
-    cdef int _refuse_by(self, int verdict, uint64_t now_ns) except -1:
-        cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
-        if verdict == OVERLOADED:
-            return self.reply(429, "overloaded", "every replica of this model is above its limit",
-                              None, after_s, b"",
-                              False)
-        if verdict == GATEWAY_FULL:
-            return self.reply(429, "overloaded", "admission.max_concurrent_requests is reached",
-                              None, after_s, b"",
-                              False)
-        return self.reply(503, "no_replica", "no replica can serve this model at the moment", None,
-                          after_s, b"", False)
-
-    cdef int refuse_waiting(self, uint64_t now_ns) except -1:
-        """Its time in the waiting room is over."""
-        cdef double after_s = max(self.plane.balancer.retry_after_s(self.model.id, now_ns), 1)
-        if self.is_held:
-            return self.reply(503, "no_replica",
-                              "no replica of this model came up in time", None, after_s, b"",
-                              False)
-        return self.reply(429, "queue_timeout", "no replica had room in admission.queue_timeout_s",
-                          None, after_s, b"",
-                          False)
+        return own.refuse_by(self, verdict, now_ns)
 
     # ---- the waiting room
 
@@ -172,7 +144,7 @@ cdef class Exchange:
             booking.decided(self)
             self._attempt(now)
         else:
-            self._refuse_by(verdict, now)
+            own.refuse_by(self, verdict, now)
         return True
 
     @property
@@ -231,65 +203,11 @@ cdef class Exchange:
         if self.state == X_RELAYING and not self.holds:
             self.lease.end_failed(now, FAILURE_CUT)
             return self._cut(OUTCOME_UPSTREAM_ERROR, now)
-        if self._try_again(failure, now) or (failure == FAILURE_STALE and self._resend(now)):
+        if again.elsewhere(self, failure, now):
+            return 0
+        if failure == FAILURE_STALE and again.resend(self, now):
             return 0
         return self._fail(failure, now)
-
-    cdef bint _try_again(self, int failure, uint64_t now_ns) except -1:
-        """Begin another attempt elsewhere if cause, count and budget allow it; the lease has ended
-        then in any case.
-        """
-        cdef RouteRequest q = self.plane.request
-        cdef Lease spare = self.spare if self.spare is not None else Lease()
-        cdef int reason = RETRY_EARLY
-        cdef int i
-        if failure == FAILURE_REFUSED or failure == FAILURE_CONNECT_TIME:
-            reason = RETRY_CONNECT
-        elif failure == FAILURE_STALE:
-            reason = RETRY_STALE
-        elif not self.plane.before_first_token or failure == FAILURE_TIMEOUT or self.retries:
-            return False
-        if self.retries >= self.plane.max_retries:
-            return False
-        intake.recall(self)
-        for i in range(self.retries):
-            q.excluded[i] = self.tried[i]
-        q.excluded_count = self.retries
-        self.tried[self.retries] = self.lease.slot
-        if self.plane.balancer.retry(q, self.lease, spare, failure, now_ns) != ROUTED:
-            return False
-        self.lease, self.spare = spare, self.lease
-        self.retries += 1
-        self.status = 0
-        self.holds = False
-        self.held = None
-        self.plane.count(SERIES_RETRIES, reason, 0, 0, 0)
-        self.plane.segment.alarm()
-        booking.decided(self)
-        if self.lease.start_at_ns <= now_ns:
-            self._attempt(now_ns)
-        else:
-            self.state = X_BACKOFF
-            self.plane.wheel.set(self.down, self.lease.start_at_ns)
-        return True
-
-    cdef bint _resend(self, uint64_t now_ns) except -1:
-        """A pooled connection was closed under the request, and there is no other replica or no
-        retry allowed.
-
-        That is the pool's mistake, not the replica's failure: once, over a fresh connection,
-        wherever routing sends it.
-        """
-        if self.resent:
-            return False
-        self.resent = True
-        self.lease.end_failed(now_ns, FAILURE_STALE)
-        intake.recall(self)
-        if self.plane.balancer.route(self.plane.request, self.lease, now_ns) != ROUTED:
-            return False
-        self.plane.count(SERIES_RETRIES, RETRY_STALE, 0, 0, 0)
-        self._attempt(now_ns)
-        return True
 
     cdef int _fail(self, int failure, uint64_t now_ns) except -1:
         """No further attempt: the client gets the error."""
@@ -297,11 +215,11 @@ cdef class Exchange:
         self.held = None
         self.status = 0
         if failure == FAILURE_CONNECT_TIME or failure == FAILURE_TIMEOUT:
-            return self.reply(504, "upstream_timeout", "the replica did not answer in time", None,
-                              0, b"", False)
-        return self.reply(502, "upstream_error",
-                          "the replica could not be reached or broke the connection", None, 0,
-                          b"", False)
+            return own.reply(self, 504, "upstream_timeout", "the replica did not answer in time",
+                             None, 0, b"", False)
+        return own.reply(self, 502, "upstream_error",
+                         "the replica could not be reached or broke the connection", None, 0, b"",
+                         False)
 
     # ---- the response
 
@@ -403,7 +321,7 @@ cdef class Exchange:
             return False
         if failure >= 0:
             up, self.up = self.up, None
-            if self._try_again(failure, now_ns):
+            if again.elsewhere(self, failure, now_ns):
                 up.close()
                 return True
             if self.retries and failure != FAILURE_OVERLOADED:  # both attempts died
@@ -503,7 +421,7 @@ cdef class Exchange:
             return self._attempt(now_ns)
         if self.state == X_QUEUED:
             self.plane.waiting_room.leave(self)
-            return self.refuse_waiting(now_ns)
+            return own.refuse_waiting(self, now_ns)
         if self.state == X_IDLE:
             return 0
         if self.blocked_ns and now_ns >= self.plane.deadline(self.blocked_ns, self.plane.write_ns):
@@ -552,32 +470,17 @@ cdef class Exchange:
     def refuse(self, int status, str code, str message, bint close=False, str param=None):
         """An error answer; also for a head that could not be read."""
         if self.state == X_IDLE:
-            self._begin_unread()
-        self.reply(status, code, message, param, 1 if status == 503 else 0, b"", close)
-
-    def _begin_unread(self):
-        cdef unsigned char minor = 1
-        self.head = b""
-        self.began_ns = clock_ns()
-        self.state = X_READING
-        self.r.flags = 0
-        self.r.origin.len = 0
-        self.r.minor = minor
-        self.endpoint = self.status = 0
-        self.model = self.body = None
-        self.trace_line = self.trace_text = b""
-        self.is_head = False
-        self.request_id = self.plane.new_request_id()
-        self.queue_wait_ns = self.sent_ns = self.bytes_in = self.bytes_out = 0
+            own.begin_unread(self)
+        own.reply(self, status, code, message, param, 1 if status == 503 else 0, b"", close)
 
     def refuse_body(self):
         """The body, of unknown length, grows too long."""
-        self.reply(413, "body_too_large", f"body above {self.plane.max_body_bytes} bytes", None, 0,
-                   b"", True)
+        message = f"body above {self.plane.max_body_bytes} bytes"
+        own.reply(self, 413, "body_too_large", message, None, 0, b"", True)
 
     def answer_page(self, int status, bytes content_type=b"", bytes body=b"", bytes extra=b""):
         """One of our own pages."""
-        self._answer(status, content_type, body, extra, False)
+        own.write(self, status, content_type, body, extra, False)
         self.state = X_IDLE
         self.down.next_request(self.closes)
 
@@ -588,45 +491,6 @@ cdef class Exchange:
             lines += b"retry-after: 1\r\n"
         body = replies.error_body(status, code, message, param)
         self.answer_page(status, b"application/json", body, lines)
-
-    cdef int reply(self, int status, str code, str message, str param, double retry_after_s,
-                   bytes extra,
-                   bint close) except -1:
-        """An error of the gateway's own, and the end of the request."""
-        cdef uint64_t now = clock_ns()
-        cdef int outcome = OUTCOME_CLIENT_ERROR
-        cdef bytes lines = b"x-headrace-error: " + code.encode() + b"\r\n" + extra
-        if retry_after_s > 0:
-            lines += b"retry-after: %d\r\n" % max(<int64_t>(retry_after_s + 0.999), 1)
-        if status == 429 or status == 503:
-            outcome = OUTCOME_REJECTED
-        elif status == 504:
-            outcome = OUTCOME_TIMEOUT
-        elif status == 502:
-            outcome = OUTCOME_UPSTREAM_ERROR
-        why = reasons.REJECTED.index(code) if code in reasons.REJECTED else 0
-        self.plane.count(SERIES_REJECTED, why, 0, 0, 0)
-        self.closes = self.closes or close or self.plane.leaving
-        self._answer(status, b"application/json", replies.error_body(status, code, message, param),
-                     lines, self.closes)
-        self._end(outcome, status, now)
-        return self.down.next_request(self.closes)
-
-    cdef int _answer(self, int status, bytes content_type, bytes body, bytes extra,
-                     bint close) except -1:
-        cdef Buffer out = self.plane.out
-        out.add_bytes(replies.status_line(status))
-        if PyBytes_GET_SIZE(content_type):
-            out.add_bytes(b"content-type: " + content_type + b"\r\n")
-        if status != 204:
-            out.add_bytes(b"content-length: %d\r\n" % len(body))
-        out.add_bytes(b"x-request-id: " + self.request_id + b"\r\n" + extra)
-        if self.r.origin.len:
-            out.add_bytes(gate.cors_lines(self))
-        out.add_bytes(b"connection: close\r\n\r\n" if close or self.closes else b"\r\n")
-        if not self.is_head:
-            out.add_bytes(body)
-        return self.down.write_out(out)
 
     # ---- the end
 

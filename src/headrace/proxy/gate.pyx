@@ -2,6 +2,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp
 
+from headrace.proxy cimport own
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport *
 
@@ -131,13 +132,13 @@ cdef int _own(Exchange x, int kind, bytes method, bytes path) except -1:
 
 
 cdef int _wrong_method(Exchange x, bytes allow) except -1:
-    x.reply(405, "method_not_allowed", "this path does not take this method", None, 0,
-            b"allow: " + allow + b"\r\n", False)
+    own.reply(x, 405, "method_not_allowed", "this path does not take this method", None, 0,
+              b"allow: " + allow + b"\r\n", False)
     return 1
 
 
 cdef int _refuse(Exchange x, int status, str code, str message, double retry_after_s=0) except -1:
-    x.reply(status, code, message, None, retry_after_s, b"", False)
+    own.reply(x, status, code, message, None, retry_after_s, b"", False)
     return 1
 
 

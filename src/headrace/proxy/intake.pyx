@@ -6,6 +6,7 @@ from headrace.core.balancer cimport KIND_EMBED, KIND_GENERATE, RouteRequest
 from headrace.core.scan cimport *
 from headrace.endpoints import ENDPOINTS, WITHOUT_OUTPUT
 from headrace.proxy import multipart
+from headrace.proxy cimport own
 from headrace.proxy.exchange cimport Exchange
 from headrace.proxy.head cimport HEAD_JSON, HEAD_MULTIPART
 
@@ -133,5 +134,5 @@ cdef int _fill(Exchange x, BodyScan scan) except -1:
 
 
 cdef int _refuse(Exchange x, int status, str code, str message, str param) except -1:
-    x.reply(status, code, message, param, 1 if status == 503 else 0, b"", False)
+    own.reply(x, status, code, message, param, 1 if status == 503 else 0, b"", False)
     return 1
