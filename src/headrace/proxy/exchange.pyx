@@ -4,7 +4,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint64_t
 
 from headrace.core.balancer cimport (
-    GATEWAY_FULL,
     NO_REPLICA,
     OVERLOADED,
     ROUTED,
