@@ -4,14 +4,13 @@
 
 double cost_typical(const struct view *v, const uint16_t *slots, int n)
 {
-    double logs = 0;
-    int known = 0;
+    double logs = 0, fresh = 0;
     for (int i = 0; i < n; i++)
-        if (v->slow_known[slots[i]]) {
-            logs += log(v->slow[slots[i]]);
-            known++;
+        if (v->slow_fresh[slots[i]] > 0) {
+            logs += v->slow_fresh[slots[i]] * log(v->slow[slots[i]]);
+            fresh += v->slow_fresh[slots[i]];
         }
-    return known ? exp(logs / known) : 1;
+    return fresh > 0 ? exp(logs / fresh) : 1;
 }
 
 static double speed_of(const struct view *v, uint32_t slot, double typical)

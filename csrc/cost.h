@@ -62,14 +62,16 @@ static inline double cost_hit_tokens(double prompt_tokens, double block_tokens, 
     return share * (1 - (double)age * (double)age);
 }
 
-/* Slowness relative to the group; `typical` is the geometric mean of those that are known. */
+/* Slowness relative to the group; `typical` is the geometric mean of what is known. It fades to 1:
+ * a replica without requests for a while is as good as its peers again, whatever they run at. */
 static inline double cost_slowness(const struct view *v, uint32_t slot, double typical)
 {
-    double s = v->slow_known[slot] ? v->slow[slot] / typical : 1;
+    double fresh = v->slow_fresh[slot];
+    double s = fresh * v->slow[slot] / typical + (1 - fresh);
     return s < 0.2 ? 0.2 : s > 10 ? 10 : s;
 }
 
-/* Geometric mean of the known slownesses of some slots; 1 if none is known. */
+/* Geometric mean of the slownesses of some slots, each as far as it is fresh; 1 if none is. */
 double cost_typical(const struct view *v, const uint16_t *slots, int n);
 
 /* s / w of each of some slots, by slot: what all time on a replica is multiplied with. Changes with

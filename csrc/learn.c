@@ -241,11 +241,16 @@ static double clamp(double s)
 /* slow_wx + (1 - slow_w)·1 is the exponential mean that began at 1; kept as two sums so that
  * processes can be added. */
 void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
-                    uint64_t now_ns)
+                    double typical, uint64_t now_ns)
 {
-    double fresh = c->slow_generation == generation ? freshness(c->slow_at_ns, now_ns) : 0;
-    double w = c->slow_w * fresh, wx = c->slow_wx * fresh;
+    int known = c->slow_generation == generation && c->slow_at_ns != 0;
+    double fresh = known ? freshness(c->slow_at_ns, now_ns) : 0;
+    double w = known ? c->slow_w : 0, wx = known ? c->slow_wx : 0;
     double s = clamp(wx + (1 - w));
+    if (known && fresh < 1) {
+        w = 1;
+        wx = s = fresh * s + (1 - fresh) * typical;
+    }
     double x = fmin(gap_s / pace_s, SLOW_CAP * s);
     double part = weight * (1 - exp(-gap_s / SLOW_MEMORY_S));
     if (!(gap_s >= 0) || !isfinite(x))
@@ -271,4 +276,14 @@ void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t gener
 double learn_speed_value(const struct learn_speed *s)
 {
     return clamp(s->w >= 1 ? s->wx / s->w : s->wx + (1 - s->w));
+}
+
+double learn_speed_last(const struct learn_speed *s)
+{
+    struct learn_speed last = {0, 0, 1};
+    if (s->newest > 0) {
+        last.w = s->w / s->newest;
+        last.wx = s->wx / s->newest;
+    }
+    return learn_speed_value(&last);
 }

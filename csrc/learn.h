@@ -62,9 +62,10 @@ void learn_prompt(struct group_cell *g, const double *features, double tokens);
 
 /* ---- slowness of a replica; c is this process's own cell of the slot */
 
-/* A gap of gap_s where pace_s was expected; `weight` 1, or less for a doubtful sample. */
+/* A gap of gap_s where pace_s was expected; `weight` 1, or less for a doubtful sample. What had
+ * faded before it counts as `typical`, the mean of the group. */
 void learn_slowness(struct cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
-                    uint64_t now_ns);
+                    double typical, uint64_t now_ns);
 
 /* The sum of what processes know of a replica's speed. */
 struct learn_speed {
@@ -77,7 +78,10 @@ struct learn_speed {
 void learn_speed_add(struct learn_speed *s, const struct cell *c, uint32_t generation,
                      uint64_t now_ns);
 
-/* Slowness 0.2 … 10; what weight is missing counts as 1. */
+/* Slowness 0.2 … 10; what weight is missing or faded counts as 1. */
 double learn_speed_value(const struct learn_speed *s);
+
+/* As it was when the newest part was fresh. */
+double learn_speed_last(const struct learn_speed *s);
 
 #endif

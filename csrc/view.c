@@ -115,8 +115,8 @@ static void renew_slowness(struct view *v, struct fleet *f, uint32_t slot, uint6
     struct learn_speed s = {0, 0, 0};
     for (uint32_t p = 0; p <= f->processes; p++)
         learn_speed_add(&s, &fleet_block(f, p)->cells[slot], v->generation[slot], now_ns);
-    v->slow_known[slot] = s.newest > 0;
-    v->slow[slot] = learn_speed_value(&s);
+    v->slow_fresh[slot] = s.newest;
+    v->slow[slot] = learn_speed_last(&s);
 }
 
 /* Ends of requests per second and slot, as a mean that forgets over RATE_MEMORY_S. */

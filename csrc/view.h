@@ -42,9 +42,9 @@ struct view {
     /* sums over the processes */
     int32_t requests[FLEET_SLOTS], seqs[FLEET_SLOTS], decoding[FLEET_SLOTS];
     double pending_s[FLEET_SLOTS], pending_tokens[FLEET_SLOTS], kv_tokens[FLEET_SLOTS];
-    /* slowness: as learned, not yet relative to the group; only where slow_known */
+    /* slowness as last learned, not yet relative to the group, and how fresh that is: 1 … 0 */
     double slow[FLEET_SLOTS];
-    uint8_t slow_known[FLEET_SLOTS];
+    double slow_fresh[FLEET_SLOTS];
     /* a first token or a pending prefill was seen at this time: a token gap across it is no clean
      * sample */
     uint64_t disturbed_ns[FLEET_SLOTS];

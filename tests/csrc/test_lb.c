@@ -119,7 +119,7 @@ static void cost_is_what_the_formula_says(void)
     v->kv_capacity[1] = 10000;
     v->kv_per_token[1] = 1e-4;
     v->slow[1] = 2;
-    v->slow_known[1] = 1;
+    v->slow_fresh[1] = 1;
     v->weight[1] = 0.5;
     rates.output_tokens = 200;
     cost_explain(p.view, p.rates, 1, 1, &request.cost, 400, &t);

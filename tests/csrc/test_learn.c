@@ -117,17 +117,34 @@ static void slowness_follows_gaps_and_fades_without_them(void)
     c = &fleet_block(f, 0)->cells[3];
     CHECK(slowness(now, 1) == 1);
     for (int i = 0; i < 500; i++)
-        learn_slowness(c, 1, 0.04, 0.02, 1, now += 40000000);
+        learn_slowness(c, 1, 0.04, 0.02, 1, 1, now += 40000000);
     CHECK(near(slowness(now, 1), 2, 0.05));
     CHECK(near(slowness(now + 15500000000, 1), 1.5, 0.05)); /* half of the way back to 1 */
     CHECK(slowness(now + 30000000000, 1) == 1);
     CHECK(slowness(now, 2) == 1); /* another generation: nothing is known */
     for (int i = 0; i < 3; i++)
-        learn_slowness(c, 2, 100, 0.02, 1, now += 1000000);
+        learn_slowness(c, 2, 100, 0.02, 1, 1, now += 1000000);
     CHECK(slowness(now, 2) <= 10);
-    learn_slowness(c, 2, NAN, 0.02, 1, now);
-    learn_slowness(c, 2, 0.02, 0, 1, now);
+    learn_slowness(c, 2, NAN, 0.02, 1, 1, now);
+    learn_slowness(c, 2, 0.02, 0, 1, 1, now);
     CHECK(isfinite(slowness(now, 2)));
+}
+
+static void what_has_faded_is_as_slow_as_the_group(void)
+{
+    struct learn_speed s = {0, 0, 0};
+    struct cell *c;
+    uint64_t now = 1000000000;
+    begin();
+    c = &fleet_block(f, 0)->cells[3];
+    for (int i = 0; i < 500; i++)
+        learn_slowness(c, 1, 0.06, 0.02, 1, 0.8, now += 60000000);
+    learn_speed_add(&s, c, 1, now + 15500000000);
+    CHECK(near(s.newest, 0.5, 0.01) && near(learn_speed_last(&s), 3, 0.05));
+    learn_slowness(c, 1, 0.016, 0.02, 1, 0.8, now += 15500000000);
+    CHECK(near(slowness(now, 1), 1.9, 0.05)); /* half of 3, half of the group's 0.8 */
+    learn_slowness(c, 1, 0.016, 0.02, 1, 0.8, now += 30000000000);
+    CHECK(near(slowness(now, 1), 0.8, 0.01));
 }
 
 static void two_processes_say_it_together(void)
@@ -135,8 +152,8 @@ static void two_processes_say_it_together(void)
     uint64_t now = 1000000000;
     begin();
     for (int i = 0; i < 1000; i++, now += 20000000) {
-        learn_slowness(&fleet_block(f, 0)->cells[3], 1, 0.06, 0.02, 1, now);
-        learn_slowness(&fleet_block(f, 1)->cells[3], 1, 0.02, 0.02, 1, now);
+        learn_slowness(&fleet_block(f, 0)->cells[3], 1, 0.06, 0.02, 1, 1, now);
+        learn_slowness(&fleet_block(f, 1)->cells[3], 1, 0.02, 0.02, 1, 1, now);
     }
     CHECK(near(slowness(now, 1), 2, 0.2));
 }
@@ -184,6 +201,7 @@ int main(void)
     output_is_a_mean_then_a_moving_one();
     uncached_tokens_move_from_five_hundred();
     slowness_follows_gaps_and_fades_without_them();
+    what_has_faded_is_as_slow_as_the_group();
     two_processes_say_it_together();
     a_system_is_solved_and_an_indefinite_one_refused();
     prompts_calibrate_the_estimate();

@@ -42,7 +42,7 @@ cdef extern from "view.h" nogil:
         double pending_tokens[1024]
         double kv_tokens[1024]
         double slow[1024]
-        uint8_t slow_known[1024]
+        double slow_fresh[1024]
         uint64_t disturbed_ns[1024]
         double done_per_s[1024]
     void view_init(view *v, int32_t process)
@@ -68,7 +68,7 @@ cdef extern from "learn.h" nogil:
     void learn_uncached(group_cell *g, double tokens)
     void learn_prompt(group_cell *g, const double *features, double tokens)
     void learn_slowness(cell *c, uint32_t generation, double gap_s, double pace_s, double weight,
-                        uint64_t now_ns)
+                        double typical, uint64_t now_ns)
     struct learn_speed:
         double w
     void learn_speed_add(learn_speed *s, const cell *c, uint32_t generation, uint64_t now_ns)

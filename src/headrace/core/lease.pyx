@@ -95,7 +95,7 @@ cdef class Lease:
         else:
             return
         learn_slowness(c, self.generation, gap_s, learn_pace_s(&b.groups[self.group], decoding),
-                       weight, now_ns)
+                       weight, b.typical[self.group], now_ns)
 
     cdef void _follow(self) noexcept:
         cdef Books b = self.books
