@@ -93,15 +93,17 @@ void learn_prefill(struct group_cell *g, double x, double y)
 
 static void fit_pace(struct rates *r, double sums[5], uint64_t samples)
 {
-    double intercept, slope;
+    double intercept, slope, base;
     if (samples - r->pace_samples < REFIT_EVERY && samples >= r->pace_samples)
         return;
     r->pace_samples = samples;
-    line_prior(sums, PACE_PSEUDO, PACE_STEP, START_BASE_S, START_SEQ_S,
-               pow(PACE_KEEP, (double)samples));
+    /* The prior knows the slope, not the base: through the mean of the samples. Far beyond their
+     * batch sizes it would otherwise turn the slope of a slower model down to none. */
+    base = sums[0] > 0 ? (sums[2] - START_SEQ_S * sums[1]) / sums[0] : START_BASE_S;
+    line_prior(sums, PACE_PSEUDO, PACE_STEP, base, START_SEQ_S, pow(PACE_KEEP, (double)samples));
     if (line_fit(sums, &intercept, &slope) == 0)
         r->seq_s = fmax(slope, MIN_SEQ_S);
-    double base = (sums[2] - r->seq_s * sums[1]) / sums[0];
+    base = (sums[2] - r->seq_s * sums[1]) / sums[0];
     if (isfinite(base))
         r->base_s = fmax(base, MIN_BASE_S);
 }

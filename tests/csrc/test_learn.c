@@ -130,6 +130,21 @@ static void slowness_follows_gaps_and_fades_without_them(void)
     CHECK(isfinite(slowness(now, 2)));
 }
 
+/* Twice the starting base and a steep slope, seen at small batches only. */
+static void a_slow_model_at_small_batches_keeps_a_slope(void)
+{
+    struct rates r;
+    begin();
+    learn_init(&r);
+    for (int i = 0; i < 320; i++) {
+        double n = i % 4;
+        learn_gap(cell_of(0), n, 0.04 + 0.005 * n);
+    }
+    learn_refresh(&r, f, 1);
+    CHECK(r.seq_s > 1e-4 && r.seq_s < 0.005);
+    CHECK(fabs(learn_pace_s(&r, 1.5) - 0.0475) < 0.002);
+}
+
 static void what_has_faded_is_as_slow_as_the_group(void)
 {
     struct learn_speed s = {0, 0, 0};
@@ -201,6 +216,7 @@ int main(void)
     output_is_a_mean_then_a_moving_one();
     uncached_tokens_move_from_five_hundred();
     slowness_follows_gaps_and_fades_without_them();
+    a_slow_model_at_small_batches_keeps_a_slope();
     what_has_faded_is_as_slow_as_the_group();
     two_processes_say_it_together();
     a_system_is_solved_and_an_indefinite_one_refused();
