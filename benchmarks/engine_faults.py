@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import aiohttp
+from rig import net
 
 HANG_UPS = 10
 FAULTS = ("stop", "terminate", "kill engine core", "kill")
@@ -30,24 +30,23 @@ STOPPED_S = 20.0
 SETTLE_S = 3.0
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Gateway:
     """`headrace serve` with its defaults, and streams re-sent before their first token."""
 
     def __init__(self, urls):
-        self.data, self.admin = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        port, admin_port = net.free_ports(2)
+        self.data, self.admin = (f"http://127.0.0.1:{p}" for p in (port, admin_port))
         config = {
             "replicas": urls,
-            "server": {"host": "127.0.0.1", "processes": 1, "drain_settle_s": 0},
+            "server": {
+                "host": "127.0.0.1",
+                "port": port,
+                "admin_port": admin_port,
+                "processes": 1,
+                "drain_settle_s": 0,
+            },
             "retry": {"before_first_token": True, "min_per_s": 100},
         }
-        config["server"]["port"] = int(self.data.rpartition(":")[2])
-        config["server"]["admin_port"] = int(self.admin.rpartition(":")[2])
         with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
             json.dump(config, file)
         words = [sys.executable, "-m", "headrace", "serve", "--config", file.name]

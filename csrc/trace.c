@@ -47,9 +47,3 @@ int trace_read(const char *value, uint32_t len, struct trace_parent *out)
     out->flags = (unsigned char)(digit(value[FLAGS_AT]) << 4 | digit(value[FLAGS_AT + 1]));
     return 0;
 }
-
-void trace_hex(uint64_t value, char *out)
-{
-    for (int i = 0; i < 16; i++)
-        out[i] = "0123456789abcdef"[value >> (60 - 4 * i) & 15];
-}

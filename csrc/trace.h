@@ -15,7 +15,4 @@ struct trace_parent {
 /* 0, or -1 for a value that is none: then a new trace begins. */
 int trace_read(const char *value, uint32_t len, struct trace_parent *out);
 
-/* Sixteen lower-case hex digits. */
-void trace_hex(uint64_t value, char *out);
-
 #endif

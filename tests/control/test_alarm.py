@@ -63,6 +63,18 @@ def test_a_storm_of_alarms_wakes_at_a_bounded_rate():
     assert 2 <= in_loop(work) <= 21
 
 
+def test_a_closed_alarm_never_listens_again():
+    async def work(segment, alarm):
+        await alarm.wait(0)
+        segment.alarm()
+        await asyncio.sleep(0)  # it has heard it, and is deaf until the gap is over
+        alarm.close()
+        await asyncio.sleep(2 * GAP_S)
+        return asyncio.get_running_loop().remove_reader(segment.alarm_fd)
+
+    assert in_loop(work) is False
+
+
 def test_a_segment_without_an_eventfd_takes_alarms_in_silence():
     segment = Segment.create(1, 0)
     other = Segment.attach(segment.fd)

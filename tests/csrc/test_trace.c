@@ -1,3 +1,4 @@
+#include "hex.h"
 #include "trace.h"
 
 #include <string.h>
@@ -66,9 +67,9 @@ static void no_byte_behind_the_value_is_read(void)
 static void numbers_become_sixteen_digits(void)
 {
     char text[16];
-    trace_hex(0x0123456789abcdefULL, text);
+    hex_write(0x0123456789abcdefULL, text);
     CHECK(memcmp(text, "0123456789abcdef", 16) == 0);
-    trace_hex(1, text);
+    hex_write(1, text);
     CHECK(memcmp(text, "0000000000000001", 16) == 0);
 }
 

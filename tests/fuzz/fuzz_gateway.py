@@ -19,6 +19,8 @@ from pathlib import Path
 import httptools
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from mutation import piece
+
 from tests.proxy.conftest import Gateway, Replica, eventually
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
@@ -82,16 +84,7 @@ def mutate(chance: random.Random, text: bytes, others: list[bytes]) -> bytes:
         border = chance.choice([m.end() for m in re.finditer(rb"\r\n", changed)] or [0])
         at = border if chance.random() < 0.5 else chance.randint(0, len(changed))
         size = chance.choice((0, 0, 0, 1, 2, 8))
-        kind = chance.random()
-        if kind < 0.7:
-            junk = chance.choice(JUNK)
-        elif kind < 0.8:
-            junk = chance.randbytes(chance.randint(0, 3))
-        else:
-            other = chance.choice(others)
-            start = chance.randint(0, len(other))
-            junk = other[start : start + chance.randint(0, 60)]
-        changed[at : at + size] = junk
+        changed[at : at + size] = piece(chance, JUNK, others, 0.7, 60)
     return bytes(changed)
 
 

@@ -14,6 +14,7 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 import scan_oracle as oracle
+from mutation import piece
 
 from headrace.core.scan import BodyScan
 
@@ -37,16 +38,7 @@ def mutate(random_source: random.Random, body: bytes) -> bytes:
     for _ in range(random_source.randint(1, 4)):
         at = random_source.randint(0, len(changed))
         size = random_source.choice((0, 0, 1, 1, 2, 8))
-        kind = random_source.random()
-        if kind < 0.5:
-            junk = random_source.choice(JUNK)
-        elif kind < 0.8:
-            junk = random_source.randbytes(random_source.randint(0, 3))
-        else:
-            other = random_source.choice(SEEDS)
-            start = random_source.randint(0, len(other))
-            junk = other[start : start + random_source.randint(0, 30)]
-        changed[at : at + size] = junk
+        changed[at : at + size] = piece(random_source, JUNK, SEEDS, 0.5, 30)
     return bytes(changed)
 
 

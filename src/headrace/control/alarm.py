@@ -16,6 +16,7 @@ class Alarm:
         self._fd = alarm_fd
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._hearing: asyncio.TimerHandle | None = None  # while deaf: when that ends
         self._looked_s = 0.0
         self._loop.add_reader(self._fd, self._on_raised)
 
@@ -33,7 +34,7 @@ class Alarm:
         """Deaf until the next look, which is due `GAP_S` after the last one."""
         self._loop.remove_reader(self._fd)
         pause_s = self._looked_s + GAP_S - self._loop.time()
-        self._loop.call_later(max(pause_s, 0.0), self._listen_and_wake)
+        self._hearing = self._loop.call_later(max(pause_s, 0.0), self._listen_and_wake)
 
     def _listen_and_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -46,5 +47,7 @@ class Alarm:
             self._waiter.set_result(None)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, for good."""
+        if self._hearing is not None:
+            self._hearing.cancel()
         self._loop.remove_reader(self._fd)

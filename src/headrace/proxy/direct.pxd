@@ -4,6 +4,7 @@ Only while the transport holds nothing back itself, or bytes would overtake each
 not sent, for whichever reason, goes to the transport: it waits, or finds the error and reports it.
 """
 
+from libc.string cimport memset
 from posix.uio cimport iovec
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -15,9 +16,6 @@ cdef extern from "<sys/socket.h>" nogil:
         size_t msg_iovlen
     ssize_t _send "send"(int fd, const void *data, size_t size, int flags)
     ssize_t _sendmsg "sendmsg"(int fd, const msghdr *message, int flags)
-
-cdef extern from "<string.h>" nogil:
-    void *memset(void *at, int value, size_t size)
 
 
 # Bytes that were sent, 0 on any error.

@@ -45,6 +45,7 @@ cdef class Downstream(Timed):
     cdef uint64_t lingered
     cdef size_t unwritten  # at the last look: does the client read at all?
 
+    cdef size_t _send_now(self, const char *data, size_t size) noexcept
     cdef int write(self, bytes data) except -1
     cdef int write_out(self, Buffer out) except -1  # and empties it
     cdef int next_request(self, bint close) except -1

@@ -326,23 +326,26 @@ cdef class Downstream(Timed):
 
     # ---- answers
 
+    cdef size_t _send_now(self, const char *data, size_t size) noexcept:
+        """What goes straight to the socket, unless the transport holds something back."""
+        return 0 if self.fd < 0 or self.write_blocked else send_now(self.fd, data, size)
+
     cdef int write(self, bytes data) except -1:
         cdef size_t size = PyBytes_GET_SIZE(data)
-        cdef size_t sent = 0
+        cdef size_t sent
         if self.phase == DOWN_CLOSED:
             return 0
-        if self.fd >= 0 and not self.write_blocked:
-            sent = send_now(self.fd, PyBytes_AS_STRING(data), size)
+        sent = self._send_now(PyBytes_AS_STRING(data), size)
         if sent < size:
             self.send(memoryview(data)[sent:] if sent else data)
         return 0
 
     cdef int write_out(self, Buffer out) except -1:
-        cdef size_t sent = 0
-        if self.fd >= 0 and not self.write_blocked and self.phase != DOWN_CLOSED:
-            sent = send_now(self.fd, out.data, out.size)
-        if sent < out.size and self.phase != DOWN_CLOSED:
-            self.send(out.take()[sent:])
+        cdef size_t sent
+        if self.phase != DOWN_CLOSED:
+            sent = self._send_now(out.data, out.size)
+            if sent < out.size:
+                self.send(out.take()[sent:])
         out.size = 0
         return 0
 

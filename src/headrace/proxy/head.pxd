@@ -75,5 +75,8 @@ cdef extern from "framing.h" nogil:
                         size_t *len)
     int framing_close(const framing *f, const char **before, uint64_t *newlines, const char **after)
 
+cdef extern from "hex.h" nogil:
+    void hex_write(uint64_t value, char *out)
+
 cdef extern from "string.h" nogil:
     void *memmem(const void *haystack, size_t size, const void *needle, size_t n)

@@ -7,12 +7,17 @@ from headrace.proxy.head cimport *
 from headrace.proxy.wire cimport Buffer, write_request, write_response
 
 
+cdef bint _reads(bytes head, request_head *r):
+    """Whether a gateway without configured names takes the head."""
+    cdef head_names none
+    memset(&none, 0, sizeof(none))
+    return head_read_request(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &none, &none, r) == 0
+
+
 def read_request(bytes head not None):
     """What a gateway reads in a request head; None if it refuses it."""
     cdef request_head r
-    cdef head_names none
-    memset(&none, 0, sizeof(none))
-    if head_read_request(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &none, &none, &r) != 0:
+    if not _reads(head, &r):
         return None
     return {
         "method": head[r.method.at:r.method.at + r.method.len],
@@ -31,9 +36,7 @@ cdef Buffer OUT = Buffer()
 def rewrite_request(bytes head not None):
     """The head that a replica gets, with the lines of an unnamed one; None if it is refused."""
     cdef request_head r
-    cdef head_names none
-    memset(&none, 0, sizeof(none))
-    if head_read_request(PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head), &none, &none, &r) != 0:
+    if not _reads(head, &r):
         return None
     write_request(OUT, head, &r, 0, b"", b" HTTP/1.1\r\nhost: replica:8000\r\n", b"",
                   b"0123456789abcdef", b"10.0.0.1", b"\r\nx-forwarded-proto: http", b"",

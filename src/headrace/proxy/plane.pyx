@@ -20,6 +20,7 @@ from headrace.proxy.head cimport (
     HEADER_X_API_KEY,
     head_add_name,
     head_names,
+    hex_write,
 )
 from headrace.proxy.pool cimport Pool
 from headrace.proxy.downstream cimport Downstream
@@ -32,9 +33,6 @@ from headrace.tls import ClientTls
 
 cdef extern from "hash.h" nogil:
     uint64_t hash_mix(uint64_t a, uint64_t b)
-
-cdef extern from "hex.h" nogil:
-    void hex_id(char *out, uint64_t high, uint64_t low)
 
 log = logging.getLogger("headrace.proxy")
 
@@ -317,7 +315,8 @@ cdef class Plane:
     cdef bytes new_request_id(self):
         cdef char text[32]
         self.id_count += 1
-        hex_id(text, self.id_high, hash_mix(self.id_count, self.id_high))
+        hex_write(self.id_high, text)
+        hex_write(hash_mix(self.id_count, self.id_high), text + 16)
         return PyBytes_FromStringAndSize(text, 32)
 
     cdef uint64_t random(self) noexcept:

@@ -1,9 +1,9 @@
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from headrace.proxy.exchange cimport Exchange
-from headrace.proxy.head cimport HEADER_BIT, HEADER_TRACEPARENT, HEADER_TRACESTATE
+from headrace.proxy.head cimport HEADER_BIT, HEADER_TRACEPARENT, HEADER_TRACESTATE, hex_write
 
 cdef extern from "trace.h" nogil:
     enum:
@@ -15,7 +15,6 @@ cdef extern from "trace.h" nogil:
         char span[16]
         unsigned char flags
     int trace_read(const char *value, uint32_t len, trace_parent *out)
-    void trace_hex(uint64_t value, char *out)
 
 
 cdef int begin(Exchange x) except -1:
@@ -30,11 +29,11 @@ cdef int begin(Exchange x) except -1:
     if x.r.traceparents != 1 or trace_read(PyBytes_AS_STRING(x.head) + x.r.traceparent.at,
                                            x.r.traceparent.len, &parent) != 0:
         x.trace_stays |= HEADER_BIT(HEADER_TRACESTATE)  # it belongs to a trace that is not known
-        trace_hex(x.plane.random(), parent.trace)
-        trace_hex(x.plane.random(), parent.trace + TRACE_SPAN_DIGITS)
+        hex_write(x.plane.random(), parent.trace)
+        hex_write(x.plane.random(), parent.trace + TRACE_SPAN_DIGITS)
         memset(parent.span, 48, TRACE_SPAN_DIGITS)
         parent.flags = TRACE_SAMPLED
-    trace_hex(x.plane.random(), span)
+    hex_write(x.plane.random(), span)
     ids = parent.trace[:TRACE_DIGITS] + b"-" + span[:TRACE_SPAN_DIGITS]
     x.trace_line = b"\r\ntraceparent: 00-%s-%02x" % (ids, parent.flags & TRACE_SAMPLED)
     if parent.flags & TRACE_SAMPLED:
