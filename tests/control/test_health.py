@@ -364,6 +364,47 @@ def test_an_operator_takes_over_the_drain_of_one_that_leaves():
     assert one.health(OK, OK).traffic().state is State.DRAINED
 
 
+def held(reason="maintenance", in_flight=0):
+    one = ready()
+    one.machine.hold(reason, one.now_ns, 300)
+    return one.traffic(in_flight=in_flight)
+
+
+def test_a_hold_drains_until_it_ends():
+    one = held(in_flight=1)
+    assert (one.state, one.view.reason) == (State.DRAINING, "maintenance")
+    one.machine.hold("scaled down", one.now_ns, 300)
+    assert one.view.reason == "scaled down"
+    one.machine.hold("", one.now_ns, 300)
+    assert one.state is State.READY
+
+
+@pytest.mark.parametrize("cause", [Cause.ADMIN, Cause.HARDWARE])
+def test_the_end_of_a_hold_ends_no_other_drain(cause):
+    one = drained(cause, in_flight=1)
+    one.machine.hold("scaled down", one.now_ns, 300)
+    one.machine.hold("", one.now_ns, 300)
+    assert (one.state, one.view.reason) == (State.DRAINING, "by order")
+
+
+def test_undrain_leaves_a_hold_in_force():
+    one = held(in_flight=1)
+    one.machine.drain(Cause.ADMIN, "by order", one.now_ns, 300)
+    assert one.view.reason == "by order"
+    one.machine.undrain(one.now_ns)
+    assert (one.state, one.view.reason) == (State.DRAINING, "maintenance")
+
+
+@pytest.mark.parametrize("before", [[], [OK, REFUSED, REFUSED]])
+def test_one_that_does_not_serve_can_be_held_too(before):
+    one = Clocked().health(*before)
+    one.machine.hold("maintenance", one.now_ns, 300)
+    assert one.traffic().state is State.DRAINED
+    one.machine.hold("", one.now_ns, 300)
+    assert one.state is State.WARMING
+    assert one.health(OK).state is State.READY
+
+
 # ------------------------------------------------------------------ the rest
 
 
@@ -423,6 +464,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("suspect"), st.none()),
     st.tuples(st.just("drain"), st.sampled_from([Cause.ADMIN, Cause.HARDWARE, Cause.REMOVED])),
     st.tuples(st.just("undrain"), st.none()),
+    st.tuples(st.just("hold"), st.sampled_from(["", "maintenance"])),
 )
 
 
@@ -442,6 +484,8 @@ def play(one, events):
             one.machine.suspect("suspected")
         elif kind == "drain":
             one.machine.drain(what, "by order", one.now_ns, 300)
+        elif kind == "hold":
+            one.machine.hold(what, one.now_ns, 300)
         else:
             one.machine.undrain(one.now_ns)
         yield one.view
@@ -465,10 +509,17 @@ def test_nothing_but_undrain_ends_an_operators_drain(events):
         assert view.state in (State.DRAINING, State.DRAINED)
 
 
+@given(st.lists(EVENTS.filter(lambda e: e[0] != "hold"), max_size=20))
+def test_nothing_ends_a_hold_but_its_end(events):
+    for view in play(held(), events):
+        assert view.state in (State.DRAINING, State.DRAINED)
+
+
 @given(st.lists(EVENTS, max_size=30), st.sampled_from([0.0, 30.0]))
 def test_when_everything_is_good_every_replica_is_ready_in_the_end(events, probe_interval_s):
     one = Clocked()
     list(play(one, events))
+    one.machine.hold("", one.now_ns, 300)
     one.machine.undrain(one.now_ns)
     one.machine.configure(HealthSettings(probe_interval_s=probe_interval_s), one.now_ns)
     for _ in range(60):

@@ -3,6 +3,7 @@
 Usage: `add_arguments(parser)`, then `load(parser.parse_args(), os.environ)`.
 """
 
+from headrace.config.checks import MAX_REASON_CHARS
 from headrace.config.flags import add_arguments
 from headrace.config.masking import masked
 from headrace.config.rules import process_count
@@ -32,6 +33,7 @@ from headrace.config.sources import config_path, load, load_replicas, parse, par
 from headrace.config.urls import is_loopback, normalize, replica_id
 
 __all__ = [
+    "MAX_REASON_CHARS",
     "MAX_REPLICAS",
     "Admission",
     "Auth",

@@ -7,6 +7,7 @@ import re
 
 from headrace.config.urls import normalize
 
+MAX_REASON_CHARS = 200
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
 _WORKLOAD = re.compile(r"(statefulset|deployment)/[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _ORIGIN = re.compile(r"(\*|https?://[^/\s]+)\Z")
@@ -46,6 +47,12 @@ def workload(text: str) -> str | None:
     """A workload of Kubernetes that can be scaled."""
     fits = _WORKLOAD.match(text)
     return None if fits else "must be statefulset/NAME or deployment/NAME"
+
+
+def reason(text: str) -> str | None:
+    """One line for people."""
+    fits = text.isprintable() and len(text) <= MAX_REASON_CHARS
+    return None if fits else f"must be one line of at most {MAX_REASON_CHARS} characters"
 
 
 def origin(text: str) -> str | None:

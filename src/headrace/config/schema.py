@@ -78,6 +78,13 @@ class ReplicaConfig(Section, frozen=True, kw_only=True):
             check=checks.secret_key,
         ),
     ] = None
+    drain: A[
+        str | None,
+        setting(
+            "A reason to drain it: no new requests go there, running ones end by themselves.",
+            check=checks.reason,
+        ),
+    ] = None
     labels: A[dict[str, str], setting("Free labels, shown in the admin API.")] = msgspec.field(
         default_factory=dict
     )

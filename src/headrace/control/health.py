@@ -55,6 +55,7 @@ class ReplicaHealth:
         self._successes = 0  # of live traffic and probes since the mode began
         self._deadline_ns: int | None = None
         self._in_flight: int | None = None  # None: not heard since a drain began
+        self.held = ""  # why its own entry keeps it out
 
     # ------------------------------------------------------------------ evidence
 
@@ -205,15 +206,29 @@ class ReplicaHealth:
         A second order keeps the first's deadline; an operator's overrides every other cause.
         """
         if self.mode in OUT_BY_DRAIN:
-            if cause is Cause.ADMIN or self.cause is Cause.LEAVING:
+            if cause is Cause.ADMIN or self.cause in (Cause.LEAVING, cause):
                 self.cause, self.reason = cause, reason
             return
         self._deadline_ns = now_ns + self._ns(timeout_s)
         self._in_flight = None
         self._signal(Signal.DRAIN, now_ns, cause, reason)
 
+    def hold(self, reason: str, now_ns: int, timeout_s: float) -> None:
+        """Drain for as long as its own entry gives a reason; an empty one ends that.
+
+        It ends no drain that somebody else ordered, and no other order ends it.
+        """
+        self.held = reason
+        if reason:
+            self.drain(Cause.HELD, reason, now_ns, timeout_s)
+        elif self.cause is Cause.HELD:
+            self.undrain(now_ns)
+
     def undrain(self, now_ns: int) -> None:
         """Back into rotation: at once in mid-drain if well, else after a good health check."""
+        if self.held:
+            self.cause, self.reason = Cause.HELD, self.held
+            return
         is_well = self.mode is Mode.DRAINING and not self._health_failures
         if is_well and self._health_successes:
             self._signal(Signal.RESUME, now_ns)

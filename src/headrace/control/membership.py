@@ -28,6 +28,8 @@ def apply(control: Control) -> None:
             has_changed |= control.join(replica) is not None
         else:
             has_changed |= update(control, member, replica)
+    for replica_id in members.keys() & wanted.keys():
+        hold(control, members[replica_id])
     for replica_id in members.keys() - wanted.keys():
         leave(control, members[replica_id])
     if has_changed:
@@ -45,6 +47,15 @@ def update(control: Control, member: Member, replica: ReplicaConfig) -> bool:
         member.take_config(replica)
     control.refresh(member)
     return has_changed
+
+
+def hold(control: Control, member: Member) -> None:
+    """Drain a member for as long as its entry says so."""
+    reason = member.config.drain or ""
+    if reason != member.health.held:
+        timeout_s = control.config.server.drain_timeout_s
+        member.health.hold(reason, time.monotonic_ns(), timeout_s)
+        control.refresh(member)
 
 
 def leave(control: Control, member: Member) -> None:

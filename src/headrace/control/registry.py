@@ -68,6 +68,7 @@ class Member:
             self.cards = configured_cards(config)
             self.probe_kind = ""
         self.config = config
+        self.pod = pod_of(config)
 
     @property
     def takes_traffic(self) -> bool:

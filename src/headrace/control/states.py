@@ -56,6 +56,7 @@ class Cause(Enum):
     LEAVING = "leaving"  # the engine said that it is shutting down
     HARDWARE = "hardware"
     ADMIN = "admin"
+    HELD = "held"  # its own entry says so: the configuration, or an annotation of its pod
     REMOVED = "removed"  # from the configuration or by discovery
 
 

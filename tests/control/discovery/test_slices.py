@@ -69,6 +69,25 @@ def test_annotations_and_the_exporter_of_the_node_are_taken_over():
     assert found.labels == {"kubernetes.namespace": "ns", "kubernetes.pod": "a"}
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("scaled down", "scaled down"),
+        ("", "drained by an annotation"),
+        ("two\nlines\x1b[31m", "two lines [31m"),
+        ("x" * 999, "x" * 200),
+        ("false", None),
+        (None, None),
+    ],
+)
+def test_an_annotation_drains_and_its_text_is_the_reason(said, reason):
+    annotations = {} if said is None else {"headrace.io/drain": said}
+    (found,) = replicas(
+        [], [pod("a", "10.0.0.1", labels=LABELS, annotations=annotations)], SELECTOR
+    )
+    assert found.drain == reason
+
+
 def test_two_pods_with_one_address_the_younger_has_it(caplog):
     old = pod("old", "10.0.0.1", labels=LABELS, annotations={"headrace.io/weight": "0.1"})
     new = pod("new", "10.0.0.1", labels=LABELS, creationTimestamp="2026-01-02T00:00:00Z")

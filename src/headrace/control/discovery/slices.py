@@ -11,6 +11,7 @@ more:
     headrace.io/gpus: 0,1            DCGM indices or UUIDs
     headrace.io/max-concurrency: "64"
     headrace.io/scheme: https
+    headrace.io/drain: any reason    takes no new requests as long as that is there; `false`: none
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.config import ReplicaConfig, parse_replicas
+from headrace.config import MAX_REASON_CHARS, ReplicaConfig, parse_replicas
 from headrace.control.discovery.dns import DEFAULT_PORT
 from headrace.errors import ConfigError
 
@@ -172,10 +173,20 @@ def _entry(found: Found, exporters: Mapping[str, str]) -> dict[str, Any]:
         entry["max_concurrency"] = limit
     if gpus := say("gpus"):
         entry["gpus"] = [_number(g) if g.isdigit() else g for g in gpus.replace(" ", "").split(",")]
+    if reason := _drain_reason(say("drain")):
+        entry["drain"] = reason
     exporter = exporters.get((found.pod.get("spec") or {}).get("nodeName", ""))
     if exporter:
         entry["dcgm_url"] = exporter
     return entry
+
+
+def _drain_reason(text: str | None) -> str:
+    """Why the pod is to be drained, as one line; empty: it is not."""
+    if text is None or text.strip().lower() == "false":
+        return ""
+    clean = "".join(c if c.isprintable() else " " for c in text).strip()
+    return clean[:MAX_REASON_CHARS] or "drained by an annotation"
 
 
 def _number(text: str | None) -> int | float | None:
