@@ -29,7 +29,7 @@ need = command -v $(1) >/dev/null || { echo "$(1) is missing: install the packag
 
 .PHONY: lint lint-python lint-types lint-cython lint-c lint-stubs
 .PHONY: venv build demo test ctest pytest accept bench bench-quick soak fuzz dist clean \
-        acceptance-1 acceptance-0 acceptance-2 ctest-arm64 counts
+        acceptance-1 acceptance-0 acceptance-2 ctest-arm64 counts image
 
 # -- environment and build
 
@@ -182,6 +182,10 @@ dist: .venv/.dev
 	build/dist-venv/bin/pip install -q build/dist/*.whl
 	cd build && dist-venv/bin/headrace --version
 	cd build && dist-venv/bin/python -c "import headrace, headrace.core.segment"
+
+# the Dockerfile without an engine, as root; the result is a folder
+image:
+	deploy/build-image.sh build/image
 
 clean:
 	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

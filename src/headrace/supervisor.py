@@ -20,7 +20,7 @@ import sys
 import time
 
 from headrace import config as configuration
-from headrace import handover
+from headrace import handover, orphans
 from headrace.config import Config
 from headrace.control.loop import Control
 from headrace.core.segment import Segment
@@ -137,6 +137,11 @@ class Child:
             start_new_session=False,
         )
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process started last; None before the first."""
+        return None if self.process is None else self.process.pid
+
     def signal(self, signum: int) -> None:
         """Send a signal if the process lives; it is not started again."""
         self.stopping = True
@@ -179,6 +184,8 @@ class Supervisor:
         offer = self._offer(segment, control, listeners)
         log.info("open files: limit %d", limit)
         self._announce()
+        if os.getpid() == 1:
+            control.spawn(orphans.reap_forever(self._own_pids))
         await self.stop.wait()
         offer.close(is_taken=self.is_taken_over)
         await self._drain(segment, control, listeners, plane)
@@ -247,6 +254,9 @@ class Supervisor:
             if all(seen):
                 return
             await asyncio.sleep(0.01)
+
+    def _own_pids(self) -> set[int]:
+        return {child.pid for child in self.children if child.pid is not None}
 
     def _announce(self) -> None:
         server = self.config.server
