@@ -305,7 +305,7 @@ class Supervisor:
         if self.is_taken_over:
             log.info("a successor has taken over; draining")
             await self._leave(control, listeners, plane)
-        await asyncio.sleep(server.drain_settle_s)
+        await asyncio.gather(asyncio.sleep(server.drain_settle_s), control.stop_acting())
         for child in self.children:
             child.signal(signal.SIGUSR2)
         for listener in listeners:

@@ -151,8 +151,9 @@ async def dashboard_data(request: web.Request) -> web.Response:
 
 
 async def show_autoscale(request: web.Request) -> web.Response:
-    """How many replicas every model should have, and why."""
-    return web.json_response(request.app[CONTROL].autoscale.document())
+    """How many replicas every model should have, and why; and which gateway sees to it."""
+    control = request.app[CONTROL]
+    return web.json_response({**control.autoscale.document(), **control.actuator.document()})
 
 
 async def show_config(request: web.Request) -> web.Response:

@@ -82,7 +82,8 @@ class Control:
         self.upstream_tls = ClientTls()
         self.judge: judging.Judge
         self.admin_listeners: list[socket.socket] = []
-        self._scaling: list[asyncio.Task[None]] = []
+        self._planning: asyncio.Task[None] | None = None
+        self._acting: list[asyncio.Task[None]] = []
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}  # by replica id
         self._checks: dict[str, judging.Checks] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -115,10 +116,8 @@ class Control:
             ("reload", self.reloader.watch),
         ):
             self.spawn(repeat(self.tally, part, turn))
-        self._scaling = [
-            self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn)),
-            self.spawn(repeat(self.tally, "actuator", self.actuator.turn)),
-        ]
+        self._planning = self.spawn(repeat(self.tally, "autoscale", self.autoscale.turn))
+        self.act()
 
     def take_tls(self) -> None:
         """Ask https replicas with the certificates that are in force."""
@@ -128,11 +127,25 @@ class Control:
 
     async def leave(self) -> None:
         """A successor has the admin port: what acts on the outside ends, watching goes on."""
-        for task in self._scaling:
+        if self._planning is not None:
+            self._planning.cancel()
+        runner, self._runner = self._runner, None
+        await asyncio.gather(self.stop_acting(), *([runner.cleanup()] if runner else []))
+
+    def act(self) -> None:
+        """Carry the plans out, while this gateway leads."""
+        self._acting = [
+            self.spawn(repeat(self.tally, "leadership", self.actuator.compete)),
+            self.spawn(repeat(self.tally, "actuator", self.actuator.turn)),
+        ]
+
+    async def stop_acting(self) -> None:
+        """Change nothing outside any more, and let another gateway lead."""
+        tasks, self._acting = self._acting, []
+        for task in tasks:
             task.cancel()
-        if self._runner is not None:
-            runner, self._runner = self._runner, None
-            await runner.cleanup()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.actuator.close()
 
     async def close(self) -> None:
         """Stop all loops and close the admin port."""
@@ -147,7 +160,7 @@ class Control:
         await self.fetcher.close()
         self.upward.close()
         self.autoscale.close()
-        await self.actuator.close()
+        await self.stop_acting()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something in the background until it ends or control closes."""

@@ -1,13 +1,21 @@
-"""A Kubernetes API server in small: paged lists, watches, and scripted misbehaviour."""
+"""A Kubernetes API server in small: lists, watches, scales, Leases, and scripted misbehaviour.
+
+Writes obey resource versions as the real one does: a version that is not the present one is a
+conflict, and a Lease is neither created with one nor replaced without.
+"""
 
 import asyncio
 import json
+import re
 
 from aiohttp import web
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/{ns}/endpointslices"
 PODS = "/api/v1/namespaces/{ns}/pods"
 SCALE = "/apis/apps/v1/namespaces/{ns}/{kind}/{name}/scale"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+SELECTOR = "app=vllm"  # of every workload
 
 
 class FakeApi:
@@ -18,10 +26,14 @@ class FakeApi:
         self.version = 100
         self.watchers = {"endpointslices": [], "pods": []}
         self.lists = self.watches = self.refused = 0
-        self.refuse = None  # (status, body) for every request
-        self.list_delay_s = 0.0
+        self.refuse = None  # (status, body) for every request, or those for `refuse_only`
+        self.refuse_only = None  # "leases", "scale" or "pods"
+        self.list_delay_s = self.lease_delay_s = 0.0
         self.page = None  # objects a page, whatever the client asks
         self.scales = {}  # "statefulsets/NAME" -> replicas
+        self.scale_versions = {}
+        self.leases = {}
+        self.lease_calls = []  # verbs
         self.patches = []  # (what, body)
 
     async def start(self):
@@ -31,6 +43,9 @@ class FakeApi:
         app.router.add_get(SCALE, self._scale)
         app.router.add_patch(SCALE, self._scale)
         app.router.add_patch(PODS + "/{name}", self._patch_pod)
+        app.router.add_post(LEASES, self._create_lease)
+        app.router.add_get(LEASES + "/{name}", self._get_lease)
+        app.router.add_put(LEASES + "/{name}", self._update_lease)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
@@ -55,6 +70,20 @@ class FakeApi:
         if not silent:
             self._tell(resource, {"type": "DELETED", "object": entry})
 
+    def set_scale(self, what, replicas):
+        """Change a scale as somebody else would."""
+        self.version += 1
+        self.scales[what], self.scale_versions[what] = replicas, str(self.version)
+
+    def annotations(self, name):
+        """Of a pod."""
+        return self.objects["pods"][name]["metadata"]["annotations"]
+
+    def annotate(self, name, **annotations):
+        """Set (None: remove) annotations headrace.io/NAME of a pod, as somebody else would."""
+        said = {f"headrace.io/{key}": value for key, value in annotations.items()}
+        self._merge_annotations(name, said)
+
     def error(self, code, message="too old resource version"):
         """End all watches with an ERROR event."""
         status = {"kind": "Status", "code": code, "reason": "Expired", "message": message}
@@ -76,46 +105,121 @@ class FakeApi:
         for queue in self.watchers[resource]:
             queue.put_nowait(event)
 
+    def _refusal(self, what):
+        if self.refuse is None or self.refuse_only not in (None, what):
+            return None
+        self.refused += 1
+        status, body = self.refuse
+        return web.json_response(body, status=status)
+
     async def _serve(self, request, resource):
-        if self.refuse is not None:
-            self.refused += 1
-            status, body = self.refuse
-            return web.json_response(body, status=status)
+        if (refusal := self._refusal(resource)) is not None:
+            return refusal
         if request.query.get("watch"):
             return await self._watch(request, resource)
         return await self._list(request, resource)
 
     async def _scale(self, request):
         what = f"{request.match_info['kind']}/{request.match_info['name']}"
-        if self.refuse is not None or what not in self.scales:
-            status, body = self.refuse or (404, {"message": f"{what} not found"})
-            return web.json_response(body, status=status)
+        if (refusal := self._refusal("scale")) is not None:
+            return refusal
+        if what not in self.scales:
+            return failure(404, f"{what} not found")
+        version = self.scale_versions.setdefault(what, "1")
         if request.method == "PATCH":
             assert request.content_type == "application/merge-patch+json"
             body = await request.json()
-            self.scales[what] = body["spec"]["replicas"]
-            self.patches.append((what, body))
-        spec = {"replicas": self.scales[what]}
-        return web.json_response({"kind": "Scale", "metadata": {}, "spec": spec})
+            if body.get("metadata", {}).get("resourceVersion", version) != version:
+                return failure(409, "the object has been modified")
+            self.set_scale(what, body["spec"]["replicas"])
+            self.patches.append((what, body["spec"]))
+        return web.json_response(
+            {
+                "kind": "Scale",
+                "metadata": {"resourceVersion": self.scale_versions[what]},
+                "spec": {"replicas": self.scales[what]},
+                "status": {"selector": SELECTOR},
+            }
+        )
+
+    async def _get_lease(self, request):
+        self.lease_calls.append("get")
+        await asyncio.sleep(self.lease_delay_s)
+        if (refusal := self._refusal("leases")) is not None:
+            return refusal
+        lease = self.leases.get(request.match_info["name"])
+        return failure(404, "not found") if lease is None else web.json_response(lease)
+
+    async def _create_lease(self, request):
+        self.lease_calls.append("create")
+        if (refusal := self._refusal("leases")) is not None:
+            return refusal
+        lease = await request.json()
+        if lease["metadata"].get("resourceVersion"):
+            return failure(422, "resourceVersion should not be set on objects to be created")
+        if lease["metadata"]["name"] in self.leases:
+            return failure(409, "already exists")
+        return self._store_lease(lease)
+
+    async def _update_lease(self, request):
+        self.lease_calls.append("update")
+        if (refusal := self._refusal("leases")) is not None:
+            return refusal
+        lease = await request.json()
+        known = self.leases.get(request.match_info["name"])
+        if known is None:
+            return failure(404, "not found")
+        version = lease["metadata"].get("resourceVersion")
+        if not version:
+            return failure(422, "metadata.resourceVersion: must be specified for an update")
+        if version != known["metadata"]["resourceVersion"]:
+            return failure(409, "the object has been modified")
+        return self._store_lease(lease)
+
+    def _store_lease(self, lease):
+        spec = lease["spec"]
+        times = [spec[name] for name in ("acquireTime", "renewTime") if name in spec]
+        if (
+            not all(MICRO_TIME.fullmatch(time) for time in times)
+            or spec["leaseDurationSeconds"] < 1
+        ):
+            return failure(422, f"spec: {spec}")
+        self.version += 1
+        lease["metadata"]["resourceVersion"] = str(self.version)
+        self.leases[lease["metadata"]["name"]] = lease
+        return web.json_response(lease)
 
     async def _patch_pod(self, request):
+        if (refusal := self._refusal("pods")) is not None:
+            return refusal
         name = request.match_info["name"]
         assert request.content_type == "application/merge-patch+json"
         body = await request.json()
         self.patches.append((f"pods/{name}", body))
         if name not in self.objects["pods"]:
             return web.json_response({"message": "not found"}, status=404)
-        annotations = self.objects["pods"][name]["metadata"]["annotations"]
-        for key, value in body["metadata"]["annotations"].items():
-            annotations.pop(key, None) if value is None else annotations.update({key: value})
+        self._merge_annotations(name, body["metadata"]["annotations"])
         return web.json_response(self.objects["pods"][name])
+
+    def _merge_annotations(self, name, new):
+        entry = json.loads(json.dumps(self.objects["pods"][name]))
+        merged = {**entry["metadata"]["annotations"], **new}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        entry["metadata"]["annotations"] = kept
+        self.put("pods", entry)
 
     async def _list(self, request, resource):
         self.lists += 1
         await asyncio.sleep(self.list_delay_s)
         start = int(request.query.get("continue", 0))
         size = self.page or int(request.query.get("limit", 500))
-        items = list(self.objects[resource].values())
+        wanted = request.query.get("labelSelector", "")
+        items = [
+            entry
+            for entry in self.objects[resource].values()
+            if dict(pair.split("=") for pair in wanted.split(",") if pair).items()
+            <= entry["metadata"]["labels"].items()
+        ]
         meta = {"resourceVersion": str(self.version)}
         if start + size < len(items):
             meta["continue"] = str(start + size)
@@ -130,12 +234,17 @@ class FakeApi:
         try:
             while (event := await queue.get()) is not None:
                 await response.write(json.dumps(event).encode() + b"\n")
-            request.transport.abort()
+            if request.transport is not None:
+                request.transport.abort()
         except ConnectionError:
             pass
         finally:
             self.watchers[resource].remove(queue)
         return response
+
+
+def failure(code, message):
+    return web.json_response({"kind": "Status", "code": code, "message": message}, status=code)
 
 
 def endpoint_slice(name, endpoints, *, labels=None, port=8000):

@@ -1,25 +1,25 @@
 """Carries plans out: patches the `scale` subresource of the workload behind a model.
 
-Growing is one patch. Shrinking goes by one replica: choose it, drain it, mark its pod as the one to
-go (`controller.kubernetes.io/pod-deletion-cost`), wait until nothing runs there, and only then take
-one off the count. A need that comes back in the meantime ends the drain.
+Of several gateways one acts, the holder of the Lease. Growing is one patch. Shrinking goes by one
+replica: mark its pod, which drains it in every gateway and makes it the first to go
+(`controller.kubernetes.io/pod-deletion-cost`), wait until nothing runs there, and only then take
+one off the count. A need that comes back in the meantime takes the mark away.
+
+Who goes and how far that has got stands in the marks of the pods, so that a gateway that takes over
+the Lease goes on with the same one. What is remembered here are only times to wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import aiohttp
-import orjson
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headrace.control.autoscale import victims
-from headrace.control.discovery import kubernetes
-from headrace.control.discovery.informer import Refused
-from headrace.control.states import Cause
-from headrace.errors import ConfigError
+from headrace.control.autoscale.cluster import COST, DRAIN, REMAINING, Cluster, Pod, Scale
+from headrace.control.autoscale.leadership import TROUBLES, Leadership
 
 if TYPE_CHECKING:
     from headrace.control.loop import Control
@@ -28,170 +28,198 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.autoscale")
 
 TURN_S = 2.0
-COST = "controller.kubernetes.io/pod-deletion-cost"
+JITTER = 0.2
 FIRST_TO_GO = "-1000"  # pods without the annotation cost 0; the cheapest goes first
-DRAIN_S = 86_400.0  # shrinking is never in a hurry: the last stream decides
-GONE_WITHIN_S = 120.0  # after the count fell; a victim that is there still was spared
-MERGE_PATCH = "application/merge-patch+json"
+SCALED_DOWN = "scaled down"
+SETTLE_S = 10.0  # nothing runs there for so long: also what gateways sent that saw the mark late
+GONE_WITHIN_S = 120.0  # after the count fell; a marked pod that is there still was spared
 
 
-class Victim(NamedTuple):
-    """A replica on its way out; `shrunk_at_s` 0.0: the count still includes it."""
+Phase = tuple[str, str, bool]  # workload, pod, whether the count still includes the pod
 
-    replica: str
-    shrunk_at_s: float = 0.0
+
+class NotLeading(Exception):
+    """The Lease was lost on the way to a change."""
+
+
+@dataclass
+class Wait:
+    """Since when a marked pod has been looked at, and since when nothing runs there."""
+
+    since_s: float
+    quiet_since_s: float | None = None
 
 
 class Actuator:
-    """One victim at a time for each model that has a `workload`."""
+    """One pod at a time goes, for each model that has a `workload`."""
 
     def __init__(self, control: Control, api: Any = None) -> None:
         self.control = control
-        self.victims: dict[str, Victim] = {}
-        self._api = api
-        self._is_own_api = api is None
+        self.cluster = Cluster(lambda: control.config.discovery.kubernetes, api)
+        self.leadership = Leadership(self.cluster)
+        self._began_s = self.leadership.clock_s()
+        self._waits: dict[Phase, Wait] = {}
+
+    async def compete(self) -> None:
+        """Try for the Lease while there is anything to act on, then wait."""
+        if any(entry.workload for entry in self.control.config.autoscale.models):
+            await self.leadership.renew()
+        else:
+            await self.leadership.release()
+        await asyncio.sleep(TURN_S * random.uniform(1, 1 + JITTER))
 
     async def turn(self) -> None:
-        """Bring every workload one step closer to its plan, then wait."""
+        """Bring every workload one step closer to its plan, if it is on this gateway, then wait."""
         for entry in self.control.config.autoscale.models:
             plan = self.control.autoscale.plans.get(entry.model)
-            if entry.workload is None or plan is None:
+            if entry.workload is None or plan is None or not self.leadership.leads:
                 continue
             try:
-                await self.step(entry.model, entry.workload, plan.desired, time.time())
-            except (Refused, ConfigError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                log.warning("autoscale: %s: %s", entry.workload, error)
+                async with asyncio.timeout(self.leadership.remaining_s):
+                    await self.step(entry.workload, plan.desired)
+            except (*TROUBLES, NotLeading) as error:
+                log.warning("autoscale: %s: %s", entry.workload, str(error) or "no answer in time")
         await asyncio.sleep(TURN_S)
 
     async def close(self) -> None:
-        """Close the connection to the API server."""
-        if self._is_own_api and self._api is not None:
-            await self._api.close()
+        """Give the Lease back and close the connection to the API server."""
+        await self.leadership.release()
+        await self.cluster.close()
 
-    async def step(self, model: str, workload: str, desired: int, now_s: float) -> None:
-        """One step for one model; raises Refused and aiohttp's errors."""
-        current = await self._replicas(workload)
-        victim = self.victims.get(model)
-        if victim is not None and victim.shrunk_at_s:
-            self._see_off(model, victim, now_s)
-        elif desired >= current:
-            if victim is not None:
-                await self._spare(model, victim.replica)
-            if desired > current:
-                await self._scale(workload, desired)
-        elif victim is None:
-            await self._choose(model, workload)
-        elif self._is_empty(victim.replica):
-            await self._scale(workload, current - 1)
-            self.victims[model] = victim._replace(shrunk_at_s=now_s)
+    def document(self) -> dict[str, Any]:
+        """Who acts, as GET /autoscale says it."""
+        lead = self.leadership
+        return {"leader": lead.leads, "holder": lead.holder, "lease_error": lead.trouble or None}
 
-    def _see_off(self, model: str, victim: Victim, now_s: float) -> None:
-        """Wait for the victim to disappear; if another pod went instead, it serves again."""
-        member = self.control.registry.members.get(victim.replica)
-        if member is None or not member.is_wanted:
-            del self.victims[model]
-        elif now_s - victim.shrunk_at_s > GONE_WITHIN_S:
-            log.warning("autoscale: %s is still there; it serves again", victim.replica)
-            del self.victims[model]
-            self._undrain(member)
+    async def step(self, workload: str, desired: int) -> None:
+        """One step for one workload; raises NotLeading and what the calls of Cluster raise."""
+        scale = await self.cluster.scale(workload)
+        pods = await self.cluster.pods(scale.selector)
+        if desired > scale.replicas:
+            await self._scale(workload, scale, desired)
+        marked = [pod for pod in pods if pod.remaining is not None and not pod.is_terminating]
+        leaving = [pod for pod in marked if (pod.remaining or 0) >= scale.replicas]
+        self._forget_waits(workload, marked)
+        for pod in leaving:
+            await self._see_off(workload, pod)
+        victim = None
+        if desired < scale.replicas and not leaving:
+            victim = self._victim(workload, pods)
+        for pod in marked:
+            if pod not in leaving and pod != victim:
+                log.info("autoscale: %s is needed after all", pod.name)
+                await self._spare(pod)
+        if victim is not None:
+            await self._send_off(workload, scale, victim)
 
-    async def _choose(self, model: str, workload: str) -> None:
-        members = self.control.registry.known_models(self.control.config).get(model, [])
-        candidates = [m for m in members if m.pod is not None and m.is_wanted]
-        chosen = self._last_ordinal(candidates) if workload.startswith("statefulset/") else None
-        if chosen is None:
-            order = victims.order(self.control, candidates)
-            chosen = self.control.registry.members[order[0]] if order else None
-        if chosen is None:
-            log.warning("autoscale: no replica of %s is known by its pod; none is taken", model)
-            return
-        log.info("autoscale: %s drains, %s has one too many", chosen.id, workload)
-        self.victims[model] = Victim(chosen.id)
-        chosen.health.drain(Cause.ADMIN, "scaled down", time.monotonic_ns(), DRAIN_S)
-        self.control.refresh(chosen)
-        await self._set_cost(chosen, FIRST_TO_GO)
+    async def _send_off(self, workload: str, scale: Scale, victim: Pod) -> None:
+        """Mark the victim, or shrink if it is marked and nothing runs there."""
+        remaining = scale.replicas - 1
+        if victim.remaining != remaining:
+            log.info("autoscale: %s drains, %s has one too many", victim.name, workload)
+            await self._mark(victim, remaining)
+        elif self._is_settled(workload, victim):
+            await self._scale(workload, scale, remaining)
 
-    def _last_ordinal(self, members: list[Member]) -> Member | None:
-        """The pod that a StatefulSet will delete: the highest ordinal, whatever it costs."""
-        found = [
-            (int(ordinal), m)
-            for m in members
-            if m.pod is not None and (ordinal := m.pod[1].rpartition("-")[2]).isdigit()
-        ]
-        return max(found, key=lambda pair: pair[0])[1] if found else None
+    async def _see_off(self, workload: str, pod: Pod) -> None:
+        """Wait for a pod to disappear; if another one went instead, it serves again."""
+        wait = self._wait((workload, pod.name, False))
+        if self.leadership.clock_s() - wait.since_s > GONE_WITHIN_S:
+            log.warning("autoscale: %s is still there; it serves again", pod.name)
+            await self._spare(pod)
 
-    def _is_empty(self, replica: str) -> bool:
-        """Whether nothing runs there, ours or, as far as its engine says, of others."""
-        member = self.control.registry.members.get(replica)
-        if member is None:
-            return True
-        row = self.control.segment.row(member.slot) or {}
-        foreign = max(row.get("running", 0), 0) + max(row.get("waiting", 0), 0)
-        ours = self.control.segment.requests(member.slot)
-        return member.state == "drained" and ours == 0 and foreign == 0
+    # ---- which one, and when
 
-    async def _spare(self, model: str, replica: str) -> None:
-        del self.victims[model]
-        member = self.control.registry.members.get(replica)
-        if member is not None:
-            log.info("autoscale: %s is needed after all", replica)
-            self._undrain(member)
-            await self._set_cost(member, None)
+    def _victim(self, workload: str, pods: list[Pod]) -> Pod | None:
+        """The pod to go: the one that has been chosen already, or else a choice if it is time."""
+        if workload.startswith("statefulset/"):
+            chosen = _last_ordinal(pods)
+        else:
+            staying = [pod for pod in pods if not pod.is_terminating]
+            marked = [pod for pod in staying if pod.remaining is not None]
+            chosen = marked[0] if marked else self._cheapest(workload, staying)
+        if chosen is None or chosen.remaining is not None:
+            return chosen
+        # A gateway that has just begun knows too little of the need to take anything away.
+        watched_s = self.leadership.clock_s() - self._began_s
+        return chosen if watched_s >= self.control.config.autoscale.down_window_s else None
 
-    def _undrain(self, member: Member) -> None:
-        member.health.undrain(time.monotonic_ns())
-        self.control.refresh(member)
+    def _cheapest(self, workload: str, pods: list[Pod]) -> Pod | None:
+        by_replica = {m.id: pod for pod in pods for m in self._members(pod) if m.is_wanted}
+        members = [self.control.registry.members[replica] for replica in by_replica]
+        order = victims.order(self.control, members)
+        if not order:
+            log.warning("autoscale: no pod of %s is known as a replica; none is taken", workload)
+        return by_replica[order[0]] if order else None
 
-    # ---- the API server
+    def _is_settled(self, workload: str, pod: Pod) -> bool:
+        """Whether nothing has run there for SETTLE_S."""
+        wait, now_s = self._wait((workload, pod.name, True)), self.leadership.clock_s()
+        if not self._is_quiet(pod, now_s - wait.since_s):
+            wait.quiet_since_s = None
+            return False
+        if wait.quiet_since_s is None:
+            wait.quiet_since_s = now_s
+        return now_s - wait.quiet_since_s >= SETTLE_S
 
-    async def _replicas(self, workload: str) -> int:
-        answer = await self._scale_call("read", "get", workload)
-        return int((answer.get("spec") or {}).get("replicas") or 0)
+    def _is_quiet(self, pod: Pod, drained_s: float) -> bool:
+        """Whether nothing runs there, ours or, by its engine's gauges, of other gateways.
 
-    async def _scale(self, workload: str, replicas: int) -> None:
-        body = {"spec": {"replicas": replicas}}
-        await self._scale_call("patch", "patch", workload, body=body, _content_type=MERGE_PATCH)
+        Where the gauges say nothing, the time for a drain must do.
+        """
+        members, segment = self._members(pod), self.control.segment
+        if any(m.state != "drained" or segment.requests(m.slot) for m in members):
+            return False
+        rows = [segment.row(m.slot) or {} for m in members]
+        gauges = [row.get(name, -1) for row in rows for name in ("running", "waiting")]
+        if not gauges or min(gauges) < 0:
+            return drained_s >= self.control.config.server.drain_timeout_s
+        return not any(gauges)
+
+    def _wait(self, phase: Phase) -> Wait:
+        return self._waits.setdefault(phase, Wait(self.leadership.clock_s()))
+
+    def _forget_waits(self, workload: str, marked: list[Pod]) -> None:
+        names = {pod.name for pod in marked}
+        for phase in [p for p in self._waits if p[0] == workload and p[1] not in names]:
+            del self._waits[phase]
+
+    def _members(self, pod: Pod) -> list[Member]:
+        key = pod.namespace, pod.name
+        return [m for m in self.control.registry.members.values() if m.pod == key]
+
+    # ---- changes
+
+    async def _mark(self, pod: Pod, remaining: int) -> None:
+        """Let every gateway drain it; a drain that somebody asked for by hand keeps its reason."""
+        mark: dict[str, str | None] = {COST: FIRST_TO_GO, REMAINING: str(remaining)}
+        if pod.drain is None:
+            mark[DRAIN] = SCALED_DOWN
+        self._check_lead()
+        await self.cluster.annotate(pod, mark)
+
+    async def _spare(self, pod: Pod) -> None:
+        mark: dict[str, str | None] = {COST: None, REMAINING: None}
+        if pod.drain == SCALED_DOWN:
+            mark[DRAIN] = None
+        self._check_lead()
+        await self.cluster.annotate(pod, mark)
+
+    async def _scale(self, workload: str, seen: Scale, replicas: int) -> None:
+        self._check_lead()
+        await self.cluster.set_scale(workload, seen, replicas)
         log.info("autoscale: %s: %d replicas", workload, replicas)
 
-    async def _scale_call(self, action: str, verb: str, workload: str, **more: Any) -> Any:
-        from kubernetes_asyncio import client
-
-        kind, _, name = workload.partition("/")
-        function = {"statefulset": "stateful_set", "deployment": "deployment"}[kind]
-        call = getattr(
-            client.AppsV1Api(await self._client()), f"{action}_namespaced_{function}_scale"
-        )
-        return await _ask(call, verb, f"{kind}s/scale", name, self._namespace(), **more)
-
-    async def _set_cost(self, member: Member, cost: str | None) -> None:
-        """Mark the pod; if that fails the drain goes on, and Kubernetes chooses by itself."""
-        from kubernetes_asyncio import client
-
-        if member.pod is None:
-            return
-        namespace, name = member.pod
-        call = client.CoreV1Api(await self._client()).patch_namespaced_pod
-        body = {"metadata": {"annotations": {COST: cost}}}
-        try:
-            await _ask(call, "patch", "pods", name, namespace, body=body, _content_type=MERGE_PATCH)
-        except (Refused, aiohttp.ClientError, OSError) as error:
-            log.warning("autoscale: pod %s is not marked: %s", name, error)
-
-    def _namespace(self) -> str:
-        return kubernetes.namespace_of(self.control.config.discovery.kubernetes)
-
-    async def _client(self) -> Any:
-        if self._api is None:
-            self._api = await kubernetes.connect()
-        return self._api
+    def _check_lead(self) -> None:
+        if not self.leadership.leads:
+            raise NotLeading(f"{self.leadership.holder} leads")
 
 
-async def _ask(call: Any, verb: str, resource: str, name: str, namespace: str, **more: Any) -> Any:
-    answer = await call(name, namespace, **more, _preload_content=False)
-    try:
-        text = await answer.read()
-        if answer.status >= 400:
-            raise Refused(answer.status, verb, resource, text[:200].decode(errors="replace"))
-        return orjson.loads(text)
-    finally:
-        answer.close()
+def _last_ordinal(pods: list[Pod]) -> Pod | None:
+    """The pod that a StatefulSet deletes next: the highest ordinal, whatever it costs.
+
+    None while that one is being replaced, for it comes back; one that was sent off does not.
+    """
+    staying = [pod for pod in pods if not (pod.is_terminating and pod.remaining is not None)]
+    last = max(staying, key=lambda pod: pod.ordinal, default=None)
+    return None if last is None or last.is_terminating else last

@@ -22,18 +22,23 @@ PAGE = 500  # objects a list request
 WATCH_S = 240  # the server ends a watch then
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.2, 30.0
 MAX_EVENT_BYTES = 16 << 20
+ROLE = "deploy/kubernetes/base/rbac.yaml"
 VERBS = {True: "watch", False: "list"}
 
 Call = Callable[..., Awaitable[Any]]  # an API function that gives an aiohttp response
 
 
 class Refused(Exception):
-    """The API server answered with an error; says which verb on which resource."""
+    """The API server answered with an error; says which verb on which resource, and what file
+    has the role that grants it.
+    """
 
-    def __init__(self, status: int, verb: str, resource: str, message: str) -> None:
+    def __init__(
+        self, status: int, verb: str, resource: str, message: str, role: str = ROLE
+    ) -> None:
         hint = ""
         if status in (401, 403):
-            hint = f"; grant the verb {verb} on {resource} (deploy/kubernetes/base/rbac.yaml)"
+            hint = f"; grant the verb {verb} on {resource} ({role})"
         super().__init__(f"may not {verb} {resource}: {status} {message}{hint}")
         self.status = status
 
