@@ -39,6 +39,12 @@ static void add_run(struct blocks *b, const unsigned char *p, size_t len)
     b->used += len;
 }
 
+void blocks_add_bytes(struct blocks *b, const unsigned char *p, size_t len)
+{
+    if (!blocks_are_full(b))
+        add_run(b, p, len);
+}
+
 void blocks_add_byte(struct blocks *b, unsigned char byte) { blocks_add_number(b, byte, 1); }
 
 void blocks_add_number(struct blocks *b, uint64_t value, int len)

@@ -20,6 +20,9 @@ static inline int blocks_are_full(const struct blocks *b) { return b->count == b
 
 void blocks_add_byte(struct blocks *b, unsigned char byte);
 
+/* Text as it is. */
+void blocks_add_bytes(struct blocks *b, const unsigned char *p, size_t len);
+
 /* The len <= 8 low bytes of a number, lowest first. */
 void blocks_add_number(struct blocks *b, uint64_t value, int len);
 

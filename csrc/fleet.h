@@ -62,6 +62,7 @@ enum row_flag {
     ROW_USED = 1,
     ROW_ELIGIBLE = 2, /* takes new requests */
     ROW_TRICKLE = 4,  /* half-open: at most one request in flight */
+    ROW_FOLLOWED = 8, /* the engine tells what enters its prefix cache: control counts that */
 };
 
 /* What control knows of a replica. Guarded by seq (odd while control writes). */

@@ -151,6 +151,18 @@ void prefix_forget(const struct prefix_table *t, uint32_t slot)
     __atomic_fetch_add(&t->inserted[slot], PREFIX_MAX_CAPACITY, __ATOMIC_RELAXED);
 }
 
+void prefix_remove(const struct prefix_table *t, const uint64_t *keys, int count, uint32_t slot)
+{
+    for (int i = 0; i < count && t->sets > 0; i++) {
+        uint64_t *set = set_of(t, keys[i]);
+        for (uint32_t ways = ways_with(set, tag_of(keys[i])); ways; ways &= ways - 1) {
+            uint64_t *way = &set[__builtin_ctz(ways)], e = atom_u64(way);
+            if (entry_slot(e) == slot) /* one that was renewed meanwhile stays */
+                __atomic_compare_exchange_n(way, &e, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        }
+    }
+}
+
 uint64_t prefix_sweep(const struct prefix_table *t, uint64_t from, uint64_t n,
                       const uint32_t *capacity)
 {

@@ -63,6 +63,9 @@ void prefix_advance(const struct prefix_table *t, uint32_t slot, uint32_t blocks
 /* Nothing is resident on the slot any more. Control only. */
 void prefix_forget(const struct prefix_table *t, uint32_t slot);
 
+/* The keys are not resident on the slot any more. Control only. */
+void prefix_remove(const struct prefix_table *t, const uint64_t *keys, int count, uint32_t slot);
+
 /* Frees the dead entries of sets [from, from + n); returns how many are alive. Control only. */
 uint64_t prefix_sweep(const struct prefix_table *t, uint64_t from, uint64_t n,
                       const uint32_t *capacity);

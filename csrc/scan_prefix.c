@@ -1,19 +1,8 @@
 #include "blocks.h"
 #include "hash.h"
+#include "marks.h"
 #include "prompt.h"
 #include "scan.h"
-
-/* Marks in the hashed bytes: none can occur in the UTF-8 of text (nor in a surrogate coded like
- * it), so that borders are unambiguous. No container gets an end mark where something may be
- * appended: growth must keep all earlier bytes. */
-enum {
-    MARK_FIELD = 0xF9,
-    MARK_STRING = 0xFB,
-    MARK_MEDIA = 0xFC,
-    MARK_JSON = 0xFD,
-    MARK_CONTENT = 0xFE,
-    MARK_TURN = 0xFF,
-};
 
 /* In place of a token id: starts the next sequence of a batch and keeps ids at four bytes. */
 #define ID_SEQUENCE 0xFFFFFFFFU

@@ -10,6 +10,7 @@ from headrace.core.scan import BodyScan, prefix_root
 from headrace.errors import InvalidJson, InvalidRequest
 
 BLOCK_BYTES = 256
+BLOCK_TOKENS = 64  # that a block counts as
 MASK = (1 << 64) - 1
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]

@@ -20,7 +20,7 @@ from headrace.errors import ConfigError, InvalidRequest, NoReplica, Overloaded, 
 from headrace.foreign import Foreign, ForeignLoad, foreign_now
 from headrace.lease import Lease
 from headrace.replica import Replica
-from headrace.request import RouteRequest
+from headrace.request import BLOCK_TOKENS, RouteRequest
 
 SECTIONS: dict[str, type[Routing | Admission | Retry]] = {
     "routing": Routing,
@@ -48,6 +48,8 @@ class _Member:
         self.foreign = Foreign()
         self.foreign_load = ForeignLoad()
         self.scraped_at_ns = 0
+        self.is_followed = False  # the program says what its cache holds
+        self.entered_tokens = 0  # of a block that is not full yet
         self.pairs: dict[str, int] = {}
 
 
@@ -252,9 +254,52 @@ class Router:
                 member.generation = self._generations[member.slot]
                 member.foreign_load.reset()  # its load counts afresh
                 member.scraped_at_ns = 0
+                member.is_followed = False
             member.reported_generation = generation
         self._read_gauges(member, running, waiting, now_ns)
         self._write(member)
+
+    def prefix_keys(self, request: RouteRequest) -> list[int]:
+        """The names of the request's prompt blocks in `take_cache`, first to last; none of a
+        prompt without a whole block.
+
+        Raises:
+            UnknownModel, InvalidRequest: as `route`.
+        """
+        model, name = self._model_of(request)
+        return request.bind(model, name).prefix_keys
+
+    def take_cache(
+        self,
+        url: str,
+        *,
+        stored: Sequence[int] = (),
+        removed: Sequence[int] = (),
+        stored_tokens: int = 0,
+    ) -> None:
+        """Say what entered and left an engine's prefix cache, whoever sent the requests.
+
+        From the first call on the router counts what enters this cache by these calls, not by
+        its own requests; `generation` of `update` begins anew.
+
+        Args:
+            url: the replica's.
+            stored: keys (`prefix_keys`) of blocks that it has now.
+            removed: keys of blocks that it dropped.
+            stored_tokens: tokens of all blocks that entered, those without a key included; what
+                was used longest ago counts as dropped once a cache full has entered after it.
+
+        Raises:
+            KeyError: it is not here.
+        """
+        member = self._member(url)
+        if not member.is_followed:
+            member.is_followed = True
+            self._write(member)
+        member.entered_tokens += stored_tokens
+        blocks, member.entered_tokens = divmod(member.entered_tokens, BLOCK_TOKENS)
+        self._segment.store_prefixes(member.slot, list(stored), blocks)
+        self._segment.remove_prefixes(member.slot, removed)
 
     def _read_gauges(
         self, member: _Member, running: float | None, waiting: float | None, now_ns: int
@@ -314,6 +359,7 @@ class Router:
             member.slot,
             eligible=member.state in ELIGIBLE_STATES,
             generation=member.generation,
+            followed=member.is_followed,
             weight=member.weight,
             max_concurrency=self.settings["max_concurrency"] if limit is None else limit,
             max_queue=self.settings["max_queue"] if queue is None else queue,

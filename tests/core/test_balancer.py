@@ -270,6 +270,38 @@ def test_a_new_generation_holds_nothing_however_often_it_comes():
             rig.segment.sweep_prefixes(0.5)
 
 
+def test_what_an_engine_tells_of_its_cache_is_resident_until_it_drops_it():
+    rig = Rig(2)
+    keys = [hash64(b"%d" % i) for i in range(10)]
+
+    def hits(slot):
+        return terms(rig, slot, prefix=keys, prompt_tokens=64 * 10.5)["hit_tokens"]
+
+    rig.segment.store_prefixes(1, keys, 10)
+    assert (hits(0), hits(1)) == (0, 640)
+    rig.segment.remove_prefixes(1, keys[4:])
+    assert hits(1) == 256
+    rig.segment.remove_prefixes(1, [*keys, 0])
+    assert hits(1) == 0
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_leases_count_into_a_cache_only_if_its_engine_does_not_tell(followed):
+    rig = Rig(1)
+    rig.row(0, kv_capacity_tokens=100 * 64, followed=followed)
+    keys = [hash64(b"%d" % i) for i in range(10)]
+    rig.lease(prefix=keys, prompt_tokens=640).cancel(rig.now)
+    for _ in range(3):
+        lease = rig.lease(prefix=[], prompt_tokens=20 * 64)
+        lease.tokens(rig.now)
+        lease.finish(rig.now, 20 * 64, 20 * 64)
+    assert (terms(rig, 0, prefix=keys)["hit_tokens"] > 600) == followed
+    rig.segment.store_prefixes(0, keys, 10)
+    assert terms(rig, 0, prefix=keys)["hit_tokens"] > 600
+    rig.segment.store_prefixes(0, [], 1 << 40)
+    assert terms(rig, 0, prefix=keys)["hit_tokens"] == 0
+
+
 def test_a_sweep_in_parts_frees_what_is_dead_and_keeps_the_rest():
     rig = Rig(2, prefix_bytes=1 << 16)
     keys = [hash64(b"%d" % i) for i in range(40)]

@@ -61,6 +61,10 @@ def test_slots_and_processes_have_limits():
         for slot in (-1, MAX_SLOTS):
             with pytest.raises(IndexError):
                 call(slot)
+    with pytest.raises(IndexError):
+        segment.store_prefixes(MAX_SLOTS, [], 1)
+    with pytest.raises(IndexError):
+        segment.remove_prefixes(-1, [])
     with pytest.raises(ValueError):
         segment.publish(bytes((16 << 20) + 1))
 

@@ -131,6 +131,27 @@ static void a_key_of_zero_is_a_key(void)
     free(t.entries);
 }
 
+static void what_is_removed_is_gone_from_its_slot_alone(void)
+{
+    struct prefix_table t = new_table(SETS), none = new_table(0);
+    struct rng r = {11};
+    uint64_t keys[20], others[5];
+    random_keys(&r, keys, 20);
+    random_keys(&r, others, 5);
+    prefix_insert(&t, keys, 20, 1, 20, capacity);
+    prefix_insert(&t, keys, 20, 2, 20, capacity);
+    prefix_remove(&t, keys + 15, 5, 1);
+    prefix_remove(&t, others, 5, 1);
+    CHECK(found(&t, keys, 20, 1) == 15 && found(&t, keys, 20, 2) == 20);
+    prefix_remove(&t, keys, 20, 1);
+    CHECK(found(&t, keys, 20, 1) == 0 && found(&t, keys, 20, 2) == 20);
+    prefix_insert(&t, keys, 20, 1, 20, capacity);
+    CHECK(found(&t, keys, 20, 1) == 20);
+    prefix_remove(&none, keys, 20, 1);
+    free(t.entries);
+    free(none.entries);
+}
+
 static void capacity_is_bounded(void)
 {
     CHECK(prefix_capacity(0) == PREFIX_DEFAULT_CAPACITY && prefix_capacity(-5) == 6000);
@@ -146,6 +167,7 @@ int main(void)
     a_forgotten_slot_holds_nothing_and_a_sweep_frees_it();
     it_stays_within_its_memory();
     a_key_of_zero_is_a_key();
+    what_is_removed_is_gone_from_its_slot_alone();
     capacity_is_bounded();
     return 0;
 }

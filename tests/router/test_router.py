@@ -295,3 +295,47 @@ def test_routers_in_threads_do_not_meet():
     for thread in threads:
         thread.join()
     assert found == [300] * 4
+
+
+# ---- what engines tell of their caches
+
+
+def chat(text):
+    return RouteRequest.from_body(body(model="m", messages=[{"role": "user", "content": text}]))
+
+
+def hits(router, request):
+    return [row["terms"]["hit_tokens"] for row in router.explain(request, 5 * S)]
+
+
+def test_a_cache_that_somebody_else_filled_is_known_until_it_drops_the_prompt():
+    router = router_of(2, "cost_aware")
+    asked = chat("water under the bridge " * 60)
+    keys = router.prefix_keys(asked)
+    assert len(keys) == 5 and router.prefix_keys(chat("short")) == []
+    router.take_cache("http://h1:8000", stored=keys, stored_tokens=350)
+    assert hits(router, asked)[0] == 0 and hits(router, asked)[1] > 250
+    router.take_cache("http://h1:8000", removed=keys[2:])
+    assert 0 < hits(router, asked)[1] < 120
+    router.update("http://h1:8000", generation=1)
+    router.update("http://h1:8000", generation=2)
+    assert hits(router, asked) == [0, 0]
+
+
+def test_tokens_of_others_age_what_was_used_before_them():
+    router = router_of(1, "cost_aware")
+    router.update("http://h0:8000", kv_capacity_tokens=6400)
+    asked = chat("water under the bridge " * 60)
+    router.take_cache("http://h0:8000", stored=router.prefix_keys(asked), stored_tokens=350)
+    fresh = hits(router, asked)[0]
+    for _ in range(50):
+        router.take_cache("http://h0:8000", stored_tokens=65)
+    assert 0 < hits(router, asked)[0] < fresh
+    for _ in range(60):
+        router.take_cache("http://h0:8000", stored_tokens=65)
+    assert hits(router, asked) == [0]
+
+
+def test_a_replica_that_is_not_here_has_no_cache():
+    with pytest.raises(KeyError):
+        router_of(1).take_cache("http://other:1")

@@ -174,7 +174,8 @@ cdef class Balancer:
         learn_uncached(&b.block.groups[m.group], uncached)
         if self.ops.needs & LB_NEEDS_PREFIX:
             prefix_insert(&b.table, request.prefix, request.prefix_count, slot,
-                          <uint32_t>((uncached + PREFIX_BLOCK_TOKENS - 1) / PREFIX_BLOCK_TOKENS),
+                          0 if v.flags[slot] & ROW_FOLLOWED else <uint32_t>(
+                              (uncached + PREFIX_BLOCK_TOKENS - 1) / PREFIX_BLOCK_TOKENS),
                           v.prefix_blocks)
         if not lease.stream and lease.kind != KIND_EMBED:
             schedule(lease, now_ns + <uint64_t>(lease.expected_s * 1e9))

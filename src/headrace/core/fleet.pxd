@@ -91,6 +91,7 @@ cdef extern from "fleet.h" nogil:
         ROW_USED
         ROW_ELIGIBLE
         ROW_TRICKLE
+        ROW_FOLLOWED
     struct row:
         uint32_t seq, generation, flags
         int32_t max_concurrency, max_queue, running, waiting

@@ -145,6 +145,7 @@ cdef extern from "prefix.h" nogil:
     enum:
         PREFIX_BLOCK_TOKENS
         PREFIX_MAX_BLOCKS
+        PREFIX_MAX_CAPACITY
         PREFIX_MAX_JUMPS
     struct prefix_table:
         uint64_t *entries
@@ -162,6 +163,7 @@ cdef extern from "prefix.h" nogil:
                        uint32_t added, const uint32_t *capacity)
     void prefix_advance(const prefix_table *t, uint32_t slot, uint32_t blocks)
     void prefix_forget(const prefix_table *t, uint32_t slot)
+    void prefix_remove(const prefix_table *t, const uint64_t *keys, int count, uint32_t slot)
     uint64_t prefix_sweep(const prefix_table *t, uint64_t start, uint64_t n,
                           const uint32_t *capacity)
 

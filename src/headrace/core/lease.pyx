@@ -171,7 +171,8 @@ cdef class Lease:
         elif output >= 0:
             learn_finish(&b.block.groups[self.group], self.max_tokens,
                          <double>output / self.sequences)
-            prefix_advance(&b.table, self.slot, <uint32_t>(output // PREFIX_BLOCK_TOKENS))
+            if not b.seen.flags[self.slot] & ROW_FOLLOWED:
+                prefix_advance(&b.table, self.slot, <uint32_t>(output // PREFIX_BLOCK_TOKENS))
 
     cdef void end_neutral(self, uint64_t now_ns) noexcept:
         if self._close(now_ns):

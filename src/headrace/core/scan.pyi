@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import Final, final
 
 FIELDS: Final[tuple[str, ...]]
@@ -68,3 +69,6 @@ class BodyScan:
 
 def prefix_root(model: bytes, lora: bytes | None = ..., salt: bytes | None = ...) -> int:
     """What is mixed into each prefix key so that unequal models, adapters and salts share none."""
+
+def rooted(keys: Iterable[int], root: int) -> list[int]:
+    """The keys as the prefix table knows them, of `BodyScan.prefix_keys` and a root."""

@@ -1,6 +1,9 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
+cdef extern from "hash.h" nogil:
+    uint64_t hash_mix(uint64_t a, uint64_t b)
+
 FIELDS = (
     "model", "stream", "stream_options", "include_usage", "n", "max_tokens",
     "max_completion_tokens", "max_output_tokens", "priority", "session_id", "user", "cache_salt",
@@ -104,3 +107,11 @@ def prefix_root(bytes model not None, bytes lora=None, bytes salt=None):
         PyBytes_AS_STRING(model), len(model),
         NULL if lora is None else PyBytes_AS_STRING(lora), 0 if lora is None else len(lora),
         NULL if salt is None else PyBytes_AS_STRING(salt), 0 if salt is None else len(salt))
+
+
+def rooted(keys, uint64_t root):
+    cdef uint64_t key
+    found = []
+    for key in keys:
+        found.append(hash_mix(key, root))
+    return found

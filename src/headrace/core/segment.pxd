@@ -19,6 +19,7 @@ cdef class Segment:
     cpdef void alarm(self) noexcept
     cdef int _slot(self, int slot) except -1
     cdef int _forget_prefixes(self, int slot) except -1
+    cdef void _capacities(self, uint32_t *capacity) noexcept
     cdef uint64_t _sweep(self, uint64_t start, uint64_t count)
     cdef object _hist(self, hist *h, int kind)
     # Over all processes; IndexError for numbers that no cell has.

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 MAX_SLOTS: Final[int]
@@ -35,6 +35,7 @@ class Segment:
         *,
         eligible: bool,
         trickle: bool = ...,
+        followed: bool = ...,
         generation: int,
         weight: float = ...,
         ramp: float = ...,
@@ -56,6 +57,7 @@ class Segment:
             slot: 0 to MAX_SLOTS - 1.
             eligible: takes new requests.
             trickle: half-open, one request at a time.
+            followed: store_prefixes counts what enters the cache; leases do not.
             generation: counts restarts of the replica and reuses of the slot.
             weight: relative speed, 0 or more.
             ramp: slow start, 0 to 1.
@@ -72,6 +74,16 @@ class Segment:
         """The replica is gone; the slot may be used again once `requests` is 0."""
     def row(self, slot: int) -> dict[str, Any] | None:
         """What write_row wrote; None if it could not be read whole."""
+    def store_prefixes(self, slot: int, keys: Sequence[int], blocks: int) -> None:
+        """An engine has stored blocks in its prefix cache.
+
+        Args:
+            slot: the replica's; its row is `followed`.
+            keys: of prompts, at most 512; they are resident, and the most recently used.
+            blocks: of 64 tokens that entered the cache, with or without a key; older entries age.
+        """
+    def remove_prefixes(self, slot: int, keys: Iterable[int]) -> None:
+        """An engine has dropped blocks: what the table holds of these keys there is void."""
     def sweep_prefixes(self, part: float = ...) -> int:
         """Free dead entries in the next part of the prefix table; how many were alive.
 

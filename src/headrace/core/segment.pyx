@@ -8,13 +8,17 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, mun
 
 from headrace.core.fleet cimport *
 from headrace.core.lb cimport (
+    PREFIX_MAX_BLOCKS,
+    PREFIX_MAX_CAPACITY,
     PREFIX_MAX_JUMPS,
     learn_speed,
     learn_speed_add,
     learn_speed_value,
     prefix_capacity,
     prefix_forget,
+    prefix_insert,
     prefix_of,
+    prefix_remove,
     prefix_sweep,
     prefix_table,
 )
@@ -111,19 +115,17 @@ cdef class Segment:
 
     # ---- rows: control writes
 
-    def write_row(self, int slot, *, bint eligible, bint trickle=False, uint32_t generation,
-                  double weight=1.0,
-                  double ramp=1.0, int max_concurrency, int max_queue=0, int running=-1,
-                  int waiting=-1,
-                  double foreign_seqs=0.0, double foreign_waiting=0.0, double kv_usage=NAN,
-                  double hit_ratio=NAN,
+    def write_row(self, int slot, *, bint eligible, bint trickle=False, bint followed=False,
+                  uint32_t generation, double weight=1.0, double ramp=1.0, int max_concurrency,
+                  int max_queue=0, int running=-1, int waiting=-1, double foreign_seqs=0.0,
+                  double foreign_waiting=0.0, double kv_usage=NAN, double hit_ratio=NAN,
                   int64_t kv_capacity_tokens=0, uint64_t scraped_at_ns=0, bint used=True):
         cdef row r
         memset(&r, 0, sizeof(r))
         self._slot(slot)
         r.generation = generation
         r.flags = ((ROW_USED if used else 0) | (ROW_ELIGIBLE if eligible else 0)
-                   | (ROW_TRICKLE if trickle else 0))
+                   | (ROW_TRICKLE if trickle else 0) | (ROW_FOLLOWED if followed else 0))
         r.max_concurrency, r.max_queue = max_concurrency, max_queue
         r.running, r.waiting = running, waiting
         r.weight, r.ramp = weight, ramp
@@ -149,7 +151,8 @@ cdef class Segment:
             return None
         return {
             "used": bool(r.flags & ROW_USED), "eligible": bool(r.flags & ROW_ELIGIBLE),
-            "trickle": bool(r.flags & ROW_TRICKLE), "generation": r.generation, "weight": r.weight,
+            "trickle": bool(r.flags & ROW_TRICKLE), "followed": bool(r.flags & ROW_FOLLOWED),
+            "generation": r.generation, "weight": r.weight,
             "ramp": r.ramp,
             "max_concurrency": r.max_concurrency, "max_queue": r.max_queue, "running": r.running,
             "waiting": r.waiting, "foreign_seqs": r.foreign_seqs,
@@ -159,7 +162,7 @@ cdef class Segment:
             "scraped_at_ns": r.scraped_at_ns,
         }
 
-    # ---- prefix table: control forgets and sweeps
+    # ---- prefix table: control forgets, sweeps, and takes in what an engine tells of its cache
 
     cdef int _forget_prefixes(self, int slot) except -1:
         """A new generation holds nothing of what the old one had; rarely (after many in a row) this
@@ -175,13 +178,37 @@ cdef class Segment:
         self.jumps[slot] += 1
         return 0
 
-    cdef uint64_t _sweep(self, uint64_t start, uint64_t count):
-        cdef prefix_table t = prefix_of(self.base)
-        cdef uint32_t capacity[FLEET_SLOTS]
+    cdef void _capacities(self, uint32_t *capacity) noexcept:
         cdef int i
         for i in range(FLEET_SLOTS):
             capacity[i] = prefix_capacity(fleet_row(self.base, i).kv_capacity_tokens)
+
+    cdef uint64_t _sweep(self, uint64_t start, uint64_t count):
+        cdef prefix_table t = prefix_of(self.base)
+        cdef uint32_t capacity[FLEET_SLOTS]
+        self._capacities(capacity)
         return prefix_sweep(&t, start, count, capacity)
+
+    def store_prefixes(self, int slot, keys, uint64_t blocks):
+        cdef prefix_table t = prefix_of(self.base)
+        cdef uint32_t capacity[FLEET_SLOTS]
+        cdef uint64_t found[PREFIX_MAX_BLOCKS]
+        cdef int i = 0
+        self._slot(slot)
+        for key in keys[:PREFIX_MAX_BLOCKS]:
+            found[i] = key
+            i += 1
+        self._capacities(capacity)
+        prefix_insert(&t, found, i, slot, <uint32_t>min(blocks, <uint64_t>PREFIX_MAX_CAPACITY),
+                      capacity)
+
+    def remove_prefixes(self, int slot, keys):
+        cdef prefix_table t = prefix_of(self.base)
+        cdef uint64_t one
+        self._slot(slot)
+        for key in keys:
+            one = key
+            prefix_remove(&t, &one, 1, slot)
 
     def sweep_prefixes(self, double part=1 / 64):
         """Frees dead entries in the next part of the table; control calls it each second, so that
