@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -288,3 +289,26 @@ def test_impossible_requests_and_settings_say_what_was_wanted():
     for bad in ({"kv_tokens": 16}, {"max_num_seqs": 0}, {"noise_ratio": 1.0}, {"base_ns": -1e9}):
         with pytest.raises(ValueError, match="wanted"):
             Engine(**{**COSTS, "kv_tokens": 1600, **bad})
+
+
+def test_the_journal_agrees_with_the_cache():
+    engine = new_engine(kv_tokens=16 * 40, detailed=True)
+    rng, present, entered, now = random.Random(3), set(), 0, 0
+    assert engine.journal_blocks() == ([], 0)
+    asked = []
+    for number in range(60):
+        hashes = chain(rng.randrange(4), rng.randrange(12), number, 12)
+        asked.append(hashes)
+        now += rng.randrange(400 * MS)
+        engine.advance(now)
+        engine.submit(now, number, 16 * 10, 16 * 2, packed(hashes))
+        journal, tokens = engine.journal_blocks()
+        entered += tokens
+        for value, is_stored in journal:
+            assert is_stored != (value in present)
+            (present.add if is_stored else present.discard)(value)
+        for chained in asked:
+            leading = next((i for i, h in enumerate(chained) if h not in present), len(chained))
+            found = engine.cached_prefix_tokens(packed(chained), 16 * 13)
+            assert found == 16 * leading
+    assert entered > 16 * 100 and len(present) <= 40

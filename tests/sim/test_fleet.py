@@ -85,6 +85,18 @@ def test_chats_are_closed_loops_with_growing_prompts():
     assert outcome.hit_tokens > 0.4 * outcome.prompt_tokens
 
 
+def test_gateways_that_hear_the_engines_find_what_the_others_sent():
+    hit_ratios = []
+    for kv_events in (False, True):
+        scenario = msgspec.structs.replace(short("multi", 1500), gateways=4, kv_events=kv_events)
+        outcome = simulate(scenario, "cost_aware", 0)
+        hit_ratios.append(outcome.hit_tokens / outcome.prompt_tokens)
+    alone = simulate(short("multi", 1500), "cost_aware", 0)
+    best = alone.hit_tokens / alone.prompt_tokens
+    assert hit_ratios[0] < best - 0.05
+    assert hit_ratios[1] > best - 0.02
+
+
 def test_several_gateways_share_the_requests():
     scenario = msgspec.structs.replace(short("slow-node", 800), gateways=3)
     outcome = simulate(scenario, "cost_aware", 0)

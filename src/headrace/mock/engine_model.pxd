@@ -36,6 +36,7 @@ cdef struct sequence:
 cdef class Engine:
     # fixed
     cdef readonly KvCache kv
+    cdef int64_t told_blocks    # of kv.taken_blocks
     cdef readonly int32_t block_tokens
     cdef readonly int32_t max_num_seqs
     cdef readonly int32_t max_num_batched_tokens

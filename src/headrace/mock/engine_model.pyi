@@ -6,6 +6,9 @@ TOKENS: Final = 2
 FINISHED: Final = 3
 NEVER_NS: Final[int]
 
+def derived_hash(value: int, i: int) -> int:
+    """What block i of an engine is known by, if its hash stems from `value` for several blocks."""
+
 class Engine:
     """One engine with the scheduler of vLLM V1 (github.com/vllm-project/vllm, `v1/core/sched`).
 
@@ -100,6 +103,11 @@ class Engine:
         self, hashes: bytes | bytearray | memoryview, prompt_tokens: int, hash_tokens: int = 0
     ) -> int:
         """How many leading prompt tokens would be found in the cache; changes nothing."""
+
+    def journal_blocks(self) -> tuple[list[tuple[int, bool]], int]:
+        """Hashes that entered (True) or left the cache since the last call, and tokens of the
+        blocks handed out meanwhile; the first call begins the journal.
+        """
 
     def set_slow(self, now_ns: int, factor: float) -> None:
         """Steps that begin from here on take `factor` times as long (1: normal)."""

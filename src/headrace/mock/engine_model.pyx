@@ -32,6 +32,10 @@ cdef inline double unit(uint64_t z) noexcept:
     return <double>(z >> 11) * (1.0 / 9007199254740992.0)
 
 
+def derived_hash(uint64_t value, int64_t i):
+    return mix(value + <uint64_t>i)
+
+
 cdef class Engine:
 
     def __cinit__(self, *, double base_ns, double prefill_ns, double decode_ns, double context_ns,
@@ -151,6 +155,13 @@ cdef class Engine:
             return self.cached_blocks(&probe, &evictable) * self.block_tokens
         finally:
             free(probe.hash_list)
+
+    def journal_blocks(self):
+        cdef list found = self.kv.journal
+        cdef int64_t taken = self.kv.taken_blocks - self.told_blocks
+        self.told_blocks += taken
+        self.kv.journal = []
+        return found or [], taken * self.block_tokens
 
     # faults
 
@@ -504,7 +515,7 @@ cdef class Engine:
             else:
                 for i in range(blocks):
                     memcpy(&value, bytes_given + i * self.block_tokens // hash_tokens * 8, 8)
-                    s.hash_list[i] = mix(value + <uint64_t>i)
+                    s.hash_list[i] = derived_hash(value, i)
         finally:
             PyBuffer_Release(&view)
         return 0

@@ -5,7 +5,7 @@ Free blocks are handed out in this order: never used ones, then the one that was
 Hash 0 means: not in the table.
 """
 
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 
 cdef class KvCache:
@@ -21,6 +21,8 @@ cdef class KvCache:
     cdef int32_t *table         # block + 1 at the hash's place or behind it, 0: empty
     cdef int32_t table_used
     cdef int table_shift        # 64 - log2(size)
+    cdef list journal           # (hash, stored or dropped), in order; None: not kept
+    cdef int64_t taken_blocks   # ever handed out
 
     cdef int32_t free_blocks(self) noexcept
     cdef int32_t lookup(self, uint64_t hash) noexcept        # block, or -1

@@ -71,10 +71,13 @@ cdef class KvCache:
             self.lru_remove(block)
             if self.hashes[block]:
                 self.table_remove(self.hashes[block])
+                if self.journal is not None:
+                    self.journal.append((self.hashes[block], False))
         else:
             return -1
         self.hashes[block] = 0
         self.references[block] = 1
+        self.taken_blocks += 1
         return block
 
     cdef void give_back(self, int32_t block) noexcept:
@@ -99,7 +102,9 @@ cdef class KvCache:
         if held >= 0:
             self.table_remove(hash)
             self.hashes[held] = 0
-        elif self.table_used * 2 >= (<int64_t>1 << (64 - self.table_shift)):
+        elif self.journal is not None:
+            self.journal.append((hash, True))
+        if held < 0 and self.table_used * 2 >= (<int64_t>1 << (64 - self.table_shift)):
             self.table_resize(self.table_shift - 1)
         self.hashes[block] = hash
         self.table_used += 1

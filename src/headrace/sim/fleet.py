@@ -12,6 +12,7 @@ from typing import Any
 from headrace import Lease, NoReplica, Overloaded, Replica, Router
 from headrace.mock.engine_model import FINISHED, FIRST_TOKEN, NEVER_NS, TOKENS, Engine
 from headrace.mock.presets import PRESETS
+from headrace.sim.cache_events import CacheEvents
 from headrace.sim.scenario import Event, Replicas, Scenario
 from headrace.sim.traffic import BLOCK_TOKENS, MODEL, Ask, Source
 
@@ -104,6 +105,7 @@ class Fleet:
         self.skipped = int(scenario.warmup_ratio * scenario.traffic.requests)
         self.arrived = 0
         self.ahead: Iterator[Ask] = iter(())
+        self.events = CacheEvents(self.routers, self.engines) if scenario.kv_events else None
 
     # ---- the loop
 
@@ -181,6 +183,8 @@ class Fleet:
         reasons = self.outcome.decisions
         reasons[lease.reason] = reasons.get(lease.reason, 0) + 1
         self._take(engine.advance(now_ns))
+        if self.events is not None:
+            self.events.learn(ask)
         flight.handle = engine.submit(
             now_ns, number, ask.prompt_tokens, ask.output_tokens, ask.hashes, BLOCK_TOKENS
         )
@@ -204,6 +208,8 @@ class Fleet:
 
     def _wake(self, now_ns: int, i: int) -> None:
         self._take(self.engines[i].advance(now_ns))
+        if self.events is not None:
+            self.events.tell(i, self.urls[i])
         self._plan_wake(i)
 
     def _take(self, events: list[tuple[int, int, int, int]]) -> None:

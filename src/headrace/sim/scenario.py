@@ -77,6 +77,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     router: dict[str, Any] = {}  # settings of the router: routing, admission, retry
     policies: list[str] = []
     gateways: int = 1
+    kv_events: bool = False  # the engines tell all gateways what their caches hold
     estimate_error: float = 0.2  # sigma of the log-normal error of prompt lengths
     gauge_interval_s: float = 1.0  # between scrapes; 0: none
     gauge_lag_s: float = 0.0  # age of a gauge when its scrape arrives
