@@ -25,6 +25,7 @@ class FakeReplica:
         self.metrics_delay_s = 0.0
         self.chat_status = 200
         self.chat_delay_s = 0.0
+        self.tokenize = None  # a coroutine function: body -> token ids, or None for a refusal
         self.seen = []
         self.lists = 0
         self.url = ""
@@ -37,6 +38,7 @@ class FakeReplica:
         app.router.add_get("/v1/models", self._list_models)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/tokenize", self._tokenize)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
@@ -77,6 +79,10 @@ class FakeReplica:
     async def _chat(self, request):
         await asyncio.sleep(self.chat_delay_s)
         return web.json_response({"choices": [{}]}, status=self.chat_status)
+
+    async def _tokenize(self, request):
+        ids = None if self.tokenize is None else await self.tokenize(await request.json())
+        return web.json_response({"tokens": ids}, status=400 if ids is None else 200)
 
 
 FAST = {

@@ -70,6 +70,12 @@ class ReplicaConfig(Section, frozen=True, kw_only=True):
         tuple[int | str, ...] | None,
         setting("DCGM indices or UUIDs of its GPUs; without it every GPU of that page is its own."),
     ] = None
+    kv_events_port: A[
+        int | None, setting("Instead of `control.kv_events_port`.", ge=1, le=65535)
+    ] = None
+    kv_replay_port: A[
+        int | None, setting("Instead of `control.kv_replay_port`.", ge=1, le=65535)
+    ] = None
     api_key: A[
         str | None,
         setting(
@@ -439,6 +445,13 @@ class Health(Section, frozen=True, kw_only=True):
     ] = 0.5
 
 
+class KvTokenizer(Section, frozen=True, kw_only=True):
+    """One entry of `control.kv_tokenizers`: how the tokens of a model are spelled."""
+
+    model: A[str, setting("Name of the model.")]
+    path: A[str, setting("Its `tokenizer.json`, or the folder with it.")]
+
+
 class Control(Section, frozen=True, kw_only=True):
     """Reading the engines' own metrics."""
 
@@ -460,6 +473,13 @@ class Control(Section, frozen=True, kw_only=True):
         int | None,
         setting("Port at which the engines replay missed KV events.", ge=1, le=65535),
     ] = None
+    kv_tokenizers: A[
+        tuple[KvTokenizer, ...],
+        setting(
+            "For the models whose KV events are read: `{model, path}`. Without it events only tell"
+            " of restarts, cleared caches and how much is stored."
+        ),
+    ] = ()
 
 
 class Hardware(Section, frozen=True, kw_only=True):

@@ -29,7 +29,8 @@ from headrace.control.exporters import Exporters
 from headrace.control.fetch import Fetcher
 from headrace.control.fleet_health import FleetHealth
 from headrace.control.gpu_judge import Finding
-from headrace.control.kv_subscriber import Subscriber
+from headrace.control.kv.readings import Readings
+from headrace.control.kv.subscriber import Subscriber
 from headrace.control.lanes import Lanes
 from headrace.control.registry import Member, Registry
 from headrace.control.reload import Reloader
@@ -64,6 +65,7 @@ class Control:
         self.evidence = Evidence(segment)
         self.rows = Rows(self)
         self.lanes = Lanes()
+        self.readings = Readings(self)
         self.tally = Tally()
         self.slowness = SlownessJudge()
         self.sources = Sources(lambda: membership.apply(self))
@@ -188,7 +190,7 @@ class Control:
             asyncio.ensure_future(repeat(self.tally, "health", own.turn)),
             asyncio.ensure_future(repeat(self.tally, "engine", follower.turn)),
         ]
-        if self.config.control.kv_events_port is not None:
+        if (replica.kv_events_port or self.config.control.kv_events_port) is not None:
             subscriber = Subscriber(self, member)
             task = asyncio.ensure_future(repeat(self.tally, "kv_events", subscriber.turn))
             task.add_done_callback(lambda _: subscriber.close())

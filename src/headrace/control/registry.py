@@ -60,7 +60,8 @@ class Member:
         self.gpu_judge = GpuJudge()
         self.pod = pod_of(config)  # (namespace, name), from discovery
         self.probe_kind = ""  # how its model is asked; empty: not known yet
-        self.kv_events: dict[str, int] | None = None  # counts; None: nobody listens
+        self.kv_events: dict[str, Any] | None = None  # counts; None: nobody listens
+        self.is_followed = False  # its engine tells what enters its cache
 
     def take_config(self, config: ReplicaConfig) -> None:
         """Take new settings for the same URL; models named there replace what it lists."""
@@ -165,6 +166,7 @@ class Registry:
         """The replica lost its memory (cache, counters): a new generation in the same slot."""
         self._generations[member.slot] += 1
         member.generation = self._generations[member.slot]
+        member.is_followed = False
 
     def pair(self, member: Member, model: str) -> int:
         """The pair number of a replica and a model: kept for ever, so that its series never mix."""

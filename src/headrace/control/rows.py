@@ -38,7 +38,8 @@ class Rows:
             foreign = self._neutral_foreign(member)
         is_eligible = view.eligible and self._is_known_to_all(member, now_ns)
         made_of = (
-            (is_eligible, view.trickle, view.weight, view.ramp, is_fresh, member.generation),
+            (is_eligible, view.trickle, view.weight, view.ramp, is_fresh),
+            (member.generation, member.is_followed),
             (own, admission, sample, foreign, engine.hit_ratio, engine.scraped_at_ns),
         )
         if self._written.get(member.slot) == made_of:
@@ -48,6 +49,7 @@ class Rows:
             member.slot,
             eligible=is_eligible,
             trickle=view.trickle,
+            followed=member.is_followed,
             generation=member.generation,
             weight=own.weight * view.weight,
             ramp=view.ramp,
