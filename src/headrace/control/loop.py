@@ -68,7 +68,7 @@ class Control:
         self.readings = Readings(self)
         self.tally = Tally()
         self.slowness = SlownessJudge()
-        self.sources = Sources(lambda: membership.apply(self))
+        self.sources = Sources(lambda: membership.apply(self), self.tally)
         self.exporters = Exporters(self)
         self.explainer = Explainer(self)
         self.reloader = Reloader(self)

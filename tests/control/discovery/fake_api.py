@@ -62,13 +62,13 @@ class FakeApi:
         kind = "MODIFIED" if name in self.objects[resource] else "ADDED"
         self.objects[resource][name] = entry
         if not silent:
-            self._tell(resource, {"type": kind, "object": entry})
+            self.tell(resource, {"type": kind, "object": entry})
 
     def delete(self, resource, name, *, silent=False):
         self.version += 1
         entry = self.objects[resource].pop(name)
         if not silent:
-            self._tell(resource, {"type": "DELETED", "object": entry})
+            self.tell(resource, {"type": "DELETED", "object": entry})
 
     def set_scale(self, what, replicas):
         """Change a scale as somebody else would."""
@@ -88,12 +88,12 @@ class FakeApi:
         """End all watches with an ERROR event."""
         status = {"kind": "Status", "code": code, "reason": "Expired", "message": message}
         for resource in self.watchers:
-            self._tell(resource, {"type": "ERROR", "object": status})
+            self.tell(resource, {"type": "ERROR", "object": status})
 
     def bookmark(self):
         for resource in self.watchers:
             mark = {"metadata": {"resourceVersion": str(self.version)}}
-            self._tell(resource, {"type": "BOOKMARK", "object": mark})
+            self.tell(resource, {"type": "BOOKMARK", "object": mark})
 
     def drop(self):
         """Cut all watches in the middle."""
@@ -101,7 +101,8 @@ class FakeApi:
             for queue in queues:
                 queue.put_nowait(None)
 
-    def _tell(self, resource, event):
+    def tell(self, resource, event):
+        """Send an event to all who watch."""
         for queue in self.watchers[resource]:
             queue.put_nowait(event)
 
@@ -217,7 +218,8 @@ class FakeApi:
         items = [
             entry
             for entry in self.objects[resource].values()
-            if dict(pair.split("=") for pair in wanted.split(",") if pair).items()
+            if not wanted
+            or dict(pair.split("=") for pair in wanted.split(",")).items()
             <= entry["metadata"]["labels"].items()
         ]
         meta = {"resourceVersion": str(self.version)}

@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from headrace import config as configuration
 from headrace.config import ReplicaConfig
-from headrace.control.discovery import file
+from headrace.control import edge
+from headrace.control.discovery import file, sources
 from headrace.control.discovery.merge import ADMIN, CONFIG, DNS, FILE, Wanted
 from headrace.control.discovery.sources import Sources
 from headrace.control.discovery.watch import FileWatch
+from headrace.control.tally import Tally
+from headrace.errors import ConfigError
 
 
 def replica(name, **more):
@@ -137,15 +140,44 @@ def test_sources_that_are_gone_take_their_replicas_along(tmp_path):
     changes = []
 
     async def scenario():
-        sources = Sources(lambda: changes.append(1))
+        found = Sources(lambda: changes.append(1), Tally())
         tree = {"replicas": ["http://c:1"], "discovery": {"file": {"path": str(path)}}}
-        sources.configure(configuration.parse(tree))
-        assert ids(sources.wanted) == ["c:1"]
+        found.configure(configuration.parse(tree))
+        assert ids(found.wanted) == ["c:1"]
         while not changes:
             await asyncio.sleep(0.01)
-        assert ids(sources.wanted) == ["c:1", "f:1"]
-        sources.configure(configuration.parse({"replicas": ["http://c:1"]}))
-        assert ids(sources.wanted) == ["c:1"]
-        sources.close()
+        assert ids(found.wanted) == ["c:1", "f:1"]
+        found.configure(configuration.parse({"replicas": ["http://c:1"]}))
+        assert ids(found.wanted) == ["c:1"]
+        found.close()
 
     asyncio.run(scenario())
+
+
+def test_a_source_that_fails_begins_again_and_one_that_cannot_begin_says_why(monkeypatch, caplog):
+    monkeypatch.setattr(edge, "PAUSE_S", 0.01)
+    monkeypatch.setattr(sources, "RETRY_S", 0.01)
+    outcomes = iter([RuntimeError("a defect"), ConfigError("no credentials"), None])
+    changes = []
+    tally = Tally()
+
+    async def follow(path, publish):
+        if (outcome := next(outcomes)) is not None:
+            raise outcome
+        publish([replica("f")])
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(file, "follow", follow)
+
+    async def scenario():
+        found = Sources(lambda: changes.append(1), tally)
+        found.configure(configuration.parse({"discovery": {"file": {"path": "/list"}}}))
+        async with asyncio.timeout(5):
+            while not changes:
+                await asyncio.sleep(0.01)
+        assert ids(found.wanted) == ["f:8000"]
+        found.close()
+
+    asyncio.run(scenario())
+    assert tally.errors["discovery"] == 1
+    assert "no credentials; next try in 0.01 s" in caplog.text

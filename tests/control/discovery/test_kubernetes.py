@@ -162,3 +162,119 @@ def test_a_selector_without_matches_is_warned_of(caplog):
 
     asyncio.run(run())
     assert "matches nothing" in caplog.text
+
+
+NO_OBJECTS = [None, 7, "text", [], {}, {"metadata": None}, {"metadata": {"name": 7}}]
+WRONG_SLICES = [
+    {"metadata": {"name": "s"}, "endpoints": {"addresses": ["10.0.0.9"]}},
+    {"metadata": {"name": "s", "labels": LABELS}, "endpoints": [7]},
+    {"metadata": {"name": "s", "labels": LABELS}, "endpoints": [{"addresses": "10.0.0.9"}]},
+    {"metadata": {"name": "s", "labels": [LABELS]}, "endpoints": []},
+]
+
+
+def test_objects_of_other_shapes_are_left_out_and_the_rest_stays(caplog):
+    async def run():
+        def prepare(f):
+            f.put("endpointslices", one("10.0.0.1"))
+            f.objects["pods"] |= dict(enumerate(NO_OBJECTS))
+
+        async with following(prepare=prepare) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"] and f.watchers["pods"])
+            for entry in [*NO_OBJECTS, *WRONG_SLICES]:
+                f.tell("endpointslices", {"type": "ADDED", "object": entry})
+            f.put("endpointslices", one("10.0.0.2"))
+            await until(lambda: p[-1] == [B])
+            f.objects["pods"].clear()
+            f.put("pods", pod("a", "10.0.0.1", labels=LABELS))
+            await until(lambda: p[-1] == [A, B])
+
+    asyncio.run(run())
+    assert "pods: left out: Expected `object`, got `null`" in caplog.text
+    assert "Expected `array | null`, got `object` - at `$.endpoints`" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "event",
+    [[], {}, {"type": "ADDED"}, {"type": "ERROR", "object": "x"}, {"type": "DELETED", "object": 7}],
+)
+def test_an_event_that_is_none_ends_the_watch_and_not_the_discovery(event):
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"])
+            f.tell("endpointslices", event)
+            f.put("endpointslices", one("10.0.0.2"), silent=True)
+            await until(lambda: p[-1] == [B])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ({"metadata": {"continue": "more"}, "items": []}, "a list of more than 5 pages"),
+        ({"metadata": {"resourceVersion": "1"}, "items": ["x" * 5000]}, "a page of more than"),
+        ([], "the answer is no list"),
+        ({"metadata": {"resourceVersion": "1"}, "items": 7}, "not iterable"),
+        ({"metadata": {}}, "resourceVersion"),
+    ],
+    ids=["endless", "huge", "no list", "items", "no version"],
+)
+def test_a_list_that_makes_no_sense_leaves_what_was_seen(monkeypatch, caplog, answer, complaint):
+    monkeypatch.setattr(informer, "MAX_PAGE_BYTES", 4000)
+    monkeypatch.setattr(informer, "MAX_PAGES", 5)
+
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"])
+            f.refuse = (200, answer)
+            f.drop()
+            await until(lambda: complaint in caplog.text)
+            f.refuse = None
+            f.put("endpointslices", one("10.0.0.2"), silent=True)
+            await until(lambda: p == [[A], [B]])
+
+    asyncio.run(run())
+
+
+def test_a_list_that_never_comes_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(informer, "LIST_S", 0.1)
+
+    async def run():
+        def prepare(f):
+            f.put("endpointslices", one("10.0.0.1"))
+            f.list_delay_s = 60.0
+
+        async with following(prepare=prepare) as (f, p):
+            await until(lambda: f.lists >= 4)
+            f.list_delay_s = 0.0
+            await until(lambda: p == [[A]])
+
+    asyncio.run(run())
+
+
+def test_a_watch_without_a_sign_of_life_is_dead_and_bookmarks_are_one(monkeypatch):
+    monkeypatch.setattr(informer, "SILENCE_S", 0.3)
+
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"] and f.watchers["pods"])
+            for _ in range(12):
+                f.bookmark()
+                await asyncio.sleep(0.05)
+            assert f.lists == 2
+            f.delete("endpointslices", "s", silent=True)
+            await until(lambda: p == [[A], []])
+
+    asyncio.run(run())
+
+
+def test_what_a_status_object_says_is_quoted_in_one_line(caplog):
+    said = {"kind": "Status", "message": 'pods is forbidden: User "x"\ncannot list', "code": 403}
+
+    async def run():
+        async with following(prepare=lambda f: setattr(f, "refuse", (403, said))):
+            await until(lambda: "on pods" in caplog.text)
+
+    asyncio.run(run())
+    assert 'may not list pods: 403 pods is forbidden: User "x" cannot list; grant' in caplog.text

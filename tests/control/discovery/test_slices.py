@@ -108,3 +108,11 @@ def test_nonsense_in_one_pod_costs_only_that_pod(caplog):
 def test_an_empty_selector_matches_nothing():
     part = endpoint_slice("s", [("10.0.0.1", None, {})], labels=LABELS)
     assert replicas([part], [], {}) == ()
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "1e999", "²", ""])
+@pytest.mark.parametrize("name", ["weight", "port", "max-concurrency", "gpus"])
+def test_annotations_that_are_no_numbers_do_no_harm(name, text):
+    odd = pod("a", "10.0.0.1", labels=LABELS, annotations={f"headrace.io/{name}": text})
+    plain = pod("b", "10.0.0.2", labels=LABELS)
+    assert "http://10.0.0.2:8000" in urls([], [odd, plain])

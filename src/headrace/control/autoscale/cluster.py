@@ -10,7 +10,7 @@ import orjson
 
 from headrace.config import Kubernetes
 from headrace.control.discovery import kubernetes
-from headrace.control.discovery.informer import Refused
+from headrace.control.discovery.informer import Refused, message_of
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 DRAIN = "headrace.io/drain"  # read by the discovery of every gateway
@@ -151,7 +151,7 @@ class Cluster:
             finally:
                 answer.close()
         if answer.status >= 400:
-            message = text[:200].decode(errors="replace")
+            message = message_of(text)
             raise Refused(answer.status, verb, resource, message, role=ROLE)
         return orjson.loads(text)
 

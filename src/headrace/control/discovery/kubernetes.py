@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config import Kubernetes, ReplicaConfig
-from headrace.control.discovery import slices
+from headrace.control.discovery import shapes, slices
 from headrace.control.discovery.informer import Informer, Kind
 from headrace.errors import ConfigError
 
@@ -57,47 +57,54 @@ async def follow(
     settings: Kubernetes, publish: Callable[[Sequence[ReplicaConfig]], None], api: Any = None
 ) -> None:
     """Publish the replicas whenever they change; `api` is for tests."""
-    from kubernetes_asyncio import client
-
     own = api is None
     api = await connect() if own else api
+    from kubernetes_asyncio import client
+
     changed = asyncio.Event()
     arguments = {"namespace": namespace_of(settings)}
     endpoint_slices = Informer(
         Kind(
             "endpointslices.discovery.k8s.io",
+            shapes.Slice,
             client.DiscoveryV1Api(api).list_namespaced_endpoint_slice,
             arguments,
         ),
         changed.set,
     )
-    pods = Informer(Kind("pods", client.CoreV1Api(api).list_namespaced_pod, arguments), changed.set)
-    tasks = [asyncio.ensure_future(informer.run()) for informer in (endpoint_slices, pods)]
+    pods = Informer(
+        Kind("pods", shapes.Pod, client.CoreV1Api(api).list_namespaced_pod, arguments), changed.set
+    )
     last: Sequence[ReplicaConfig] | None = None
     try:
-        while True:
-            await changed.wait()
-            await asyncio.sleep(SETTLE_S)
-            changed.clear()
-            if not (endpoint_slices.listed and pods.listed):
-                continue  # half a picture would remove replicas that are there
-            found = slices.replicas(
-                endpoint_slices.objects.values(),
-                pods.objects.values(),
-                settings.selector,
-                settings.port,
-            )
-            if found != last:
-                if not found:
-                    log.warning(
-                        "discovery.kubernetes.selector %s matches nothing in namespace %s",
-                        settings.selector,
-                        arguments["namespace"],
-                    )
-                last = found
-                publish(found)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(endpoint_slices.run())
+            group.create_task(pods.run())
+            while True:
+                await changed.wait()
+                await asyncio.sleep(SETTLE_S)
+                changed.clear()
+                if not (endpoint_slices.listed and pods.listed):
+                    continue  # half a picture would remove replicas that are there
+                found = slices.replicas(
+                    endpoint_slices.objects.values(),
+                    pods.objects.values(),
+                    settings.selector,
+                    settings.port,
+                )
+                if found != last:
+                    _warn_of_none(found, settings, arguments["namespace"])
+                    last = found
+                    publish(found)
     finally:
-        for task in tasks:
-            task.cancel()
         if own:
             await api.close()
+
+
+def _warn_of_none(found: Sequence[ReplicaConfig], settings: Kubernetes, namespace: str) -> None:
+    if not found:
+        log.warning(
+            "discovery.kubernetes.selector %s matches nothing in namespace %s",
+            settings.selector,
+            namespace,
+        )

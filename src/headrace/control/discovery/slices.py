@@ -17,6 +17,7 @@ more:
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ def _exporters(pods: Iterable[Object]) -> dict[str, str]:
     for pod in pods:
         address = (pod.get("status") or {}).get("podIP")
         if (pod["metadata"].get("labels") or {}).get(key) == value and address:
-            node = pod["spec"].get("nodeName", "")
+            node = (pod.get("spec") or {}).get("nodeName", "")
             found[node] = _url("http", address, EXPORTER_PORT, "/metrics")
     return found
 
@@ -196,6 +197,8 @@ def _number(text: str | None) -> int | float | None:
     try:
         value = float(text)
     except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
         log.warning("annotation value is no number: %r", text[:40])
         return None
     return int(value) if value == int(value) else value

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from headrace.config import Config, ReplicaConfig
 from headrace.control.discovery import dns, file, kubernetes
 from headrace.control.discovery.merge import DNS, FILE, KUBERNETES, Wanted
+from headrace.control.edge import repeat
+from headrace.control.tally import Tally
+from headrace.errors import ConfigError
+
+log = logging.getLogger("headrace.discovery")
+
+RETRY_S = 10.0  # for a source that cannot begin
 
 Publish = Callable[[Sequence[ReplicaConfig]], None]
 Follow = Callable[[Publish], Coroutine[Any, Any, None]]
@@ -17,9 +25,10 @@ Follow = Callable[[Publish], Coroutine[Any, Any, None]]
 class Sources:
     """The wanted replicas of all sources; `on_change` is called when the merged list may differ."""
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, on_change: Callable[[], None], tally: Tally) -> None:
         self.wanted = Wanted()
         self._on_change = on_change
+        self._tally = tally
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._entries: dict[str, object] = {}  # the settings that each task was started with
 
@@ -48,7 +57,20 @@ class Sources:
         for name, (entry, follow) in follows.items():
             if name not in self._tasks:
                 self._entries[name] = entry
-                self._tasks[name] = asyncio.ensure_future(follow(self._publisher(name)))
+                turn = self._turn(follow, self._publisher(name))
+                self._tasks[name] = asyncio.ensure_future(repeat(self._tally, "discovery", turn))
+
+    def _turn(self, follow: Follow, publish: Publish) -> Callable[[], Coroutine[Any, Any, None]]:
+        """One life of a source; it ends only by a failure, and then begins again."""
+
+        async def turn() -> None:
+            try:
+                await follow(publish)
+            except ConfigError as error:
+                log.error("%s; next try in %g s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+
+        return turn
 
     def _publisher(self, name: str) -> Publish:
         def publish(replicas: Sequence[ReplicaConfig]) -> None:
