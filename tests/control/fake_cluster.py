@@ -82,8 +82,21 @@ class Hand:
     async def step(self, desired, workload=DEPLOYMENT):
         await self.act.step(workload, desired)
 
+    def member(self, name):
+        return next((m for m in self.members if m.pod == ("ns", name)), None)
+
     def state(self, name):
-        return next((m.state for m in self.members if m.pod == ("ns", name)), None)
+        member = self.member(name)
+        return member and member.state
+
+    def running(self, name):
+        """What the engine in a pod says; -1: unknown."""
+        return self.up.control.segment.row(self.member(name).slot)["running"]
+
+    async def ready(self, count):
+        """Wait until it knows who leads, and `count` replicas and their gauges."""
+        await until(lambda: self.lead.holder and self.up.segment.serving == count)
+        await until(lambda: all(self.running(m.pod[1]) == 0 for m in self.members))
 
     @property
     def members(self):
@@ -121,14 +134,8 @@ def acting(scenario, count=3, gateways=1, **more):
         async with running(replicas) as cluster:
             hands = []
             for _ in range(gateways):
-                up = await plane(cluster.tree(**more))
-                hands.append(Hand(up))
-                await until(
-                    lambda: (
-                        all(up.state(r) == "ready" for r in replicas)  # noqa: B023
-                        and hands[-1].lead.holder
-                    )
-                )
+                hands.append(Hand(await plane(cluster.tree(**more))))
+                await hands[-1].ready(count)
             await scenario(cluster, replicas, *hands)
             for hand in hands:
                 await hand.up.control.close()

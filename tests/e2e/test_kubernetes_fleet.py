@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import signal
 import threading
 import time
 
@@ -184,3 +185,37 @@ def test_a_selector_that_matches_nothing_shows_zero(cluster):
     for number in range(COUNT):
         cluster.api.do("put", "endpointslices", cluster.slice(number))
     cluster.until(lambda: cluster.states() == ["ready"] * COUNT)
+
+
+def test_a_gateway_that_is_told_to_stop_gives_the_lease_back_before_it_has_drained(
+    cluster, tmp_path
+):
+    entry = {"model": "tiny", "workload": "deployment/vllm", "min_replicas": COUNT}
+    tree = {
+        "server": {
+            **{"host": "127.0.0.1", "port": free_port(), "admin_port": free_port()},
+            **{"processes": 0, "drain_settle_s": 2},
+        },
+        "discovery": {"kubernetes": {"enabled": True, "namespace": "ns", "selector": LABELS}},
+        "autoscale": {"models": [entry]},
+    }
+    (tmp_path / "headrace.yaml").write_text(yaml.safe_dump(tree))
+
+    def holder():
+        lease = cluster.api.fake.leases.get("headrace-autoscale")
+        return lease and lease["spec"]["holderIdentity"]
+
+    gateway = Command("serve", "--config", str(tmp_path / "headrace.yaml"))
+    try:
+        gateway.wait_line(b"headrace ready", 60)
+        cluster.until(holder)
+        admin = tree["server"]["admin_port"]
+        told = lambda: json.loads(get(f"http://127.0.0.1:{admin}/autoscale"))  # noqa: E731
+        cluster.until(lambda: told()["leader"])
+        assert told()["holder"] == holder()
+        gateway.process.send_signal(signal.SIGTERM)
+        cluster.until(lambda: holder() == "")
+        assert gateway.process.poll() is None, "it still settles"
+        assert gateway.process.wait(15) == 0
+    finally:
+        gateway.stop()

@@ -32,14 +32,8 @@ async def shrink(cluster, hand, desired=2, **more):
     return victim
 
 
-def row(hand, name):
-    (member,) = [m for m in hand.members if m.pod == ("ns", name)]
-    return hand.up.control.segment.row(member.slot)
-
-
 def engine_of(replicas, hand, name):
-    (member,) = [m for m in hand.members if m.pod == ("ns", name)]
-    return next(one for one in replicas if one.url == member.url)
+    return next(one for one in replicas if one.url == hand.member(name).url)
 
 
 def test_more_is_one_patch_and_enough_is_none():
@@ -61,12 +55,12 @@ def test_the_count_falls_only_when_nothing_has_run_there_for_a_while():
         await hand.step(2)
         await hand.later(SETTLE_S - 1)
         engine.metrics = BUSY
-        await until(lambda: row(hand, victim)["running"] == 1)
+        await until(lambda: hand.running(victim) == 1)
         await hand.later(60)
         await hand.step(2)
         assert cluster.scaled == [], "its engine still runs a request of another gateway"
         engine.metrics = IDLE
-        await until(lambda: row(hand, victim)["running"] == 0)
+        await until(lambda: hand.running(victim) == 0)
         await hand.step(2)
         await hand.later(SETTLE_S - 1)
         await hand.step(2)
@@ -80,11 +74,45 @@ def test_the_count_falls_only_when_nothing_has_run_there_for_a_while():
     acting(scenario)
 
 
+def test_a_gateway_that_does_not_see_its_own_mark_shrinks_nothing():
+    async def scenario(cluster, replicas, hand):
+        cluster.fake.is_mute = True
+        for _ in range(4):
+            await hand.step(2)
+            await hand.later(SETTLE_S)
+        assert hand.state(*cluster.marked) == "ready" and cluster.scaled == []
+        cluster.fake.is_mute = False
+        cluster.fake.drop()
+        await until(lambda: hand.state(*cluster.marked) == "drained")
+        await hand.step(2)
+        await hand.later(SETTLE_S)
+        await hand.step(2)
+        assert cluster.scaled == [2]
+
+    acting(scenario)
+
+
+def test_the_victim_stays_the_same_whoever_gets_worse():
+    async def scenario(cluster, replicas, hand):
+        *others, last = (m.pod[1] for m in sorted(hand.members, key=lambda m: m.id))
+        cluster.fake.annotate(last, drain="new GPU")
+        await until(lambda: hand.state(last) == "drained")
+        await hand.step(2)
+        for name in others:
+            cluster.fake.annotate(name, drain="new rack")
+            await until(lambda: hand.state(name) == "drained")  # noqa: B023
+        await hand.step(2)
+        chosen = [name for name in cluster.marked if REMAINING in cluster.fake.annotations(name)]
+        assert chosen == [last]
+
+    acting(scenario)
+
+
 def test_unknown_gauges_are_not_taken_for_nothing():
     async def scenario(cluster, replicas, hand):
         victim = await drain(cluster, hand)
         engine_of(replicas, hand, victim).metrics = b""
-        await until(lambda: row(hand, victim)["running"] == -1)
+        await until(lambda: hand.running(victim) == -1)
         await hand.step(2)
         await hand.later(290)
         await hand.step(2)

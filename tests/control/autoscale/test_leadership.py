@@ -155,6 +155,32 @@ def test_a_clean_stop_hands_over_at_once():
     competing(scenario)
 
 
+def test_a_wish_that_comes_in_between_keeps_no_lease_from_being_given_back():
+    async def scenario(fake, clock, candidates):
+        one, other = candidates
+        await one.renew()
+        calls = one._leases
+
+        class Between:
+            """Another gateway writes between the first look and the answer to it."""
+
+            replace_lease = calls.replace_lease
+            is_first = True
+
+            async def lease(self, name):
+                found = await calls.lease(name)
+                if self.is_first:
+                    self.is_first = False
+                    await other.renew()
+                return found
+
+        one._leases = Between()
+        await one.release()
+        assert holder(fake) == ""
+
+    competing(scenario)
+
+
 def test_no_answer_keeps_nobody_from_stopping():
     async def scenario(fake, clock, candidates):
         await candidates[0].renew()
@@ -178,6 +204,48 @@ def test_times_of_other_clocks_and_labels_say_nothing():
         assert one.leads and fake.leases[NAME]["metadata"]["labels"] == {"team": "a"}
 
     competing(scenario)
+
+
+def test_who_follows_says_what_it_wants_and_who_leads_hears_it():
+    async def scenario(fake, clock, candidates):
+        one, other = candidates
+        await one.renew()
+        for wanted in ({"m": 3}, {"m": 4}):
+            other.wants = wanted
+            await other.renew()
+            await one.renew()
+            assert one.wishes.most(clock.now_s) == wanted and one.leads
+        fake.lease_calls.clear()
+        await other.renew()
+        assert fake.lease_calls == ["get"], "it has just said so"
+        for _ in range(30):
+            clock.now_s += 5
+            await other.renew()
+            await one.renew()
+            assert one.leads and one.wishes.most(clock.now_s) == {"m": 4}
+        for _ in range(7):
+            clock.now_s += 5
+            await one.renew()
+        assert one.wishes.most(clock.now_s) == {}
+        assert fake.leases[NAME]["metadata"]["annotations"] == {}
+
+    competing(scenario)
+
+
+def test_wishes_keep_no_dead_leader_in_office():
+    async def scenario(fake, clock, candidates):
+        _, *others = candidates
+        for one in candidates:
+            await one.renew()
+        for step in range(LEASE_S):
+            assert not any(one.leads for one in others)
+            clock.now_s += 1
+            for one in others:
+                one.wants = {"m": step}
+                await one.renew()
+        assert sum(one.leads for one in others) == 1
+
+    competing(scenario, count=3)
 
 
 @pytest.mark.parametrize("verb", ["get", "create"])

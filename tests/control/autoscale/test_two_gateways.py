@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -13,16 +14,23 @@ from gateway_loop import Engine, Gateway
 from headrace.control.autoscale import actuator
 from headrace.control.autoscale.actuator import GONE_WITHIN_S, SETTLE_S, NotLeading
 from headrace.control.autoscale.leadership import LEASE_S
+from headrace.control.autoscale.wishes import STALE_S
 
 
 async def told(hand):
-    """What GET /autoscale says of who leads."""
+    """What GET /autoscale says of who leads, and of what others want."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(hand.up.admin + "/autoscale") as answer,
     ):
         document = await answer.json()
-        return document["leader"], document["holder"]
+        return document["leader"], document["holder"], document["others_desire"]
+
+
+def plan(hand, desired):
+    """Let its plan be this, from here on."""
+    hand.up.control._planning.cancel()
+    hand.up.control.autoscale.plans["m"] = SimpleNamespace(desired=desired)
 
 
 async def drain(cluster, hand, *others):
@@ -45,8 +53,8 @@ async def outlive(leader, other):
 
 def test_one_acts_and_the_admin_port_says_which():
     async def scenario(cluster, replicas, leader, other):
-        assert await told(leader) == (True, leader.lead.identity)
-        assert await told(other) == (False, leader.lead.identity)
+        assert await told(leader) == (True, leader.lead.identity, {})
+        assert await told(other) == (False, leader.lead.identity, {})
         for desired in (2, 5):
             with pytest.raises(NotLeading):
                 await other.step(desired)
@@ -124,9 +132,39 @@ def test_a_survivor_lets_serve_what_kubernetes_did_not_delete():
 def test_a_stop_hands_over_at_once():
     async def scenario(cluster, replicas, leader, other):
         await leader.up.control.stop_acting()
-        assert await told(leader) == (False, None)
+        assert await told(leader) == (False, None, {})
         await other.lead.renew()
-        assert await told(other) == (True, other.lead.identity)
+        assert await told(other) == (True, other.lead.identity, {})
+
+    acting(scenario, gateways=2)
+
+
+def test_a_request_that_waits_in_the_other_gateway_wakes_a_model_that_sleeps():
+    async def scenario(cluster, replicas, leader, other):
+        plan(leader, 0)
+        plan(other, 1)
+        await leader.act.look()
+        assert cluster.scaled == []
+        await other.act.elect()
+        await leader.act.elect()
+        await leader.act.look()
+        assert cluster.scaled == [1]
+
+    acting(scenario, count=0, gateways=2, min_replicas=0)
+
+
+def test_nobody_shrinks_below_what_another_gateway_wants():
+    async def scenario(cluster, replicas, leader, other):
+        plan(leader, 2)
+        plan(other, 3)
+        await other.act.elect()
+        await leader.act.elect()
+        await leader.act.look()
+        assert (cluster.marked, cluster.scaled) == ([], [])
+        assert leader.act.document()["others_desire"] == {"m": 3}
+        await leader.later(STALE_S)
+        await leader.act.look()
+        assert len(cluster.marked) == 1, "the other one has said nothing for a while"
 
     acting(scenario, gateways=2)
 
@@ -165,11 +203,13 @@ class SlowEngine(Engine):
     def __init__(self):
         super().__init__()
         self.running = 0
+        self.lies = False  # its page says that nothing runs
         self.end = asyncio.Event()
         self.chat_with = self.stream
 
     async def metrics(self, request):
-        page = f"vllm:num_requests_running {self.running}\nvllm:num_requests_waiting 0\n"
+        running = 0 if self.lies else self.running
+        page = f"vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\n"
         return web.Response(text=page)
 
     async def stream(self, request):
@@ -184,23 +224,48 @@ class SlowEngine(Engine):
         return answer
 
 
+async def gateways(stack, count=2, **more):
+    """(cluster, three engines, hands) of whole gateways; the first one leads."""
+    engines = [SlowEngine() for _ in range(3)]
+    for engine in engines:
+        await engine.start(stack)
+    cluster = await stack.enter_async_context(running(engines))
+    tree = {**cluster.tree(STATEFULSET), "routing": {"policy": "round_robin"}, **more}
+    hands = []
+    for _ in range(count):
+        gateway = Gateway(tree, [])
+        await gateway.start(stack)
+        hands.append(Hand(gateway))
+        await hands[-1].ready(3)
+    return cluster, engines, hands
+
+
+def test_no_page_makes_up_for_a_stream_of_its_own():
+    async def scenario():
+        async with contextlib.AsyncExitStack() as stack:
+            more = {"server": {"drain_timeout_s": 0.1}}
+            cluster, engines, (hand,) = await gateways(stack, 1, **more)
+            engines[2].lies = True
+            streams = [asyncio.ensure_future(hand.up.chat(stream=True)) for _ in engines]
+            await until(lambda: [engine.running for engine in engines] == [1, 1, 1])
+            await hand.step(2, STATEFULSET)
+            await until(lambda: hand.state("a-2") == "drained")
+            for _ in range(3):
+                await hand.later(SETTLE_S)
+                await hand.step(2, STATEFULSET)
+            assert cluster.scaled == []
+            for engine in engines:
+                engine.end.set()
+            await asyncio.gather(*streams)
+
+    asyncio.run(scenario())
+
+
 def test_a_stream_through_the_other_gateway_is_not_cut_and_holds_the_count_up():
     async def scenario():
         async with contextlib.AsyncExitStack() as stack:
-            engines = [SlowEngine() for _ in range(3)]
-            for engine in engines:
-                await engine.start(stack)
-            cluster = await stack.enter_async_context(running(engines))
-            tree = {**cluster.tree(STATEFULSET), "routing": {"policy": "round_robin"}}
-            hands = []
-            for _ in range(2):
-                gateway = Gateway(tree, [])
-                await gateway.start(stack)
-                hands.append(Hand(gateway))
-                await until(lambda: hands[-1].lead.holder)
-            leader, other = hands
-            for hand in hands:
-                await until(lambda: hand.up.segment.serving == 3)  # noqa: B023
+            cluster, engines, (leader, other) = await gateways(stack)
+            hands = leader, other
             streams = [asyncio.ensure_future(other.up.chat(stream=True)) for _ in engines]
             await until(lambda: [engine.running for engine in engines] == [1, 1, 1])
 
@@ -220,15 +285,10 @@ def test_a_stream_through_the_other_gateway_is_not_cut_and_holds_the_count_up():
             for status, _, text in await asyncio.gather(*streams, *more):
                 assert (status, text[-14:]) == (200, "data: [DONE]\n\n")
             await until(lambda: other.state("a-2") == "drained")
-            await until(lambda: row(leader, "a-2")["running"] == 0)
+            await until(lambda: leader.running("a-2") == 0)
             await leader.step(2, STATEFULSET)
             await leader.later(SETTLE_S)
             await leader.step(2, STATEFULSET)
             assert cluster.scaled == [2]
 
     asyncio.run(scenario())
-
-
-def row(hand, name):
-    (member,) = [m for m in hand.members if m.pod == ("ns", name)]
-    return hand.up.control.segment.row(member.slot)

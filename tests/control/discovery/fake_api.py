@@ -35,6 +35,7 @@ class FakeApi:
         self.leases = {}
         self.lease_calls = []  # verbs
         self.patches = []  # (what, body)
+        self.is_mute = False  # watches hear nothing of new annotations
 
     async def start(self):
         app = web.Application()
@@ -207,7 +208,7 @@ class FakeApi:
         merged = {**entry["metadata"]["annotations"], **new}
         kept = {key: value for key, value in merged.items() if value is not None}
         entry["metadata"]["annotations"] = kept
-        self.put("pods", entry)
+        self.put("pods", entry, silent=self.is_mute)
 
     async def _list(self, request, resource):
         self.lists += 1

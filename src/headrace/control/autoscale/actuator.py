@@ -17,6 +17,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.config import AutoscaleModel
 from headrace.control.autoscale import victims
 from headrace.control.autoscale.cluster import COST, DRAIN, REMAINING, Cluster, Pod, Scale
 from headrace.control.autoscale.leadership import TROUBLES, Leadership
@@ -61,25 +62,45 @@ class Actuator:
         self._waits: dict[Phase, Wait] = {}
 
     async def compete(self) -> None:
-        """Try for the Lease while there is anything to act on, then wait."""
-        if any(entry.workload for entry in self.control.config.autoscale.models):
+        """Take part in the election, then wait."""
+        await self.elect()
+        await asyncio.sleep(TURN_S * random.uniform(1, 1 + JITTER))
+
+    async def elect(self) -> None:
+        """Try for the Lease while there is anything to act on."""
+        models = [entry.model for entry in self.control.config.autoscale.models if entry.workload]
+        if models:
+            plans = self.control.autoscale.plans
+            self.leadership.wants = {m: plans[m].desired for m in models if m in plans}
             await self.leadership.renew()
         else:
             await self.leadership.release()
-        await asyncio.sleep(TURN_S * random.uniform(1, 1 + JITTER))
 
     async def turn(self) -> None:
-        """Bring every workload one step closer to its plan, if it is on this gateway, then wait."""
+        """Look after all workloads, then wait."""
+        await self.look()
+        await asyncio.sleep(TURN_S)
+
+    async def look(self) -> None:
+        """Bring every workload one step closer to the largest plan, if this gateway leads."""
         for entry in self.control.config.autoscale.models:
-            plan = self.control.autoscale.plans.get(entry.model)
-            if entry.workload is None or plan is None or not self.leadership.leads:
+            desired = self._desired(entry)
+            if entry.workload is None or desired is None or not self.leadership.leads:
                 continue
             try:
                 async with asyncio.timeout(self.leadership.remaining_s):
-                    await self.step(entry.workload, plan.desired)
+                    await self.step(entry.workload, desired)
             except (*TROUBLES, NotLeading) as error:
                 log.warning("autoscale: %s: %s", entry.workload, str(error) or "no answer in time")
-        await asyncio.sleep(TURN_S)
+
+    def _desired(self, entry: AutoscaleModel) -> int | None:
+        """What the gateway asks for that wants most; None while nobody says anything."""
+        others = self.leadership.wishes.most(self.leadership.clock_s())
+        plan = self.control.autoscale.plans.get(entry.model)
+        counts = [plan.desired] if plan is not None else []
+        if entry.model in others:
+            counts.append(min(others[entry.model], entry.max_replicas))
+        return max(counts, default=None)
 
     async def close(self) -> None:
         """Give the Lease back and close the connection to the API server."""
@@ -89,14 +110,19 @@ class Actuator:
     def document(self) -> dict[str, Any]:
         """Who acts, as GET /autoscale says it."""
         lead = self.leadership
-        return {"leader": lead.leads, "holder": lead.holder, "lease_error": lead.trouble or None}
+        return {
+            "leader": lead.leads,
+            "holder": lead.holder,
+            "lease_error": lead.trouble or None,
+            "others_desire": lead.wishes.most(lead.clock_s()),
+        }
 
     async def step(self, workload: str, desired: int) -> None:
         """One step for one workload; raises NotLeading and what the calls of Cluster raise."""
         scale = await self.cluster.scale(workload)
-        pods = await self.cluster.pods(scale.selector)
         if desired > scale.replicas:
             await self._scale(workload, scale, desired)
+        pods = await self.cluster.pods(scale.selector)
         marked = [pod for pod in pods if pod.remaining is not None and not pod.is_terminating]
         leaving = [pod for pod in marked if (pod.remaining or 0) >= scale.replicas]
         self._forget_waits(workload, marked)

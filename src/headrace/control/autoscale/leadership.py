@@ -22,12 +22,18 @@ from typing import Any, Protocol
 import aiohttp
 
 from headrace.control.autoscale.cluster import CONFLICT, Lease
+from headrace.control.autoscale.wishes import Wish, Wishes
 from headrace.control.discovery.informer import Refused
 from headrace.errors import ConfigError
 
 log = logging.getLogger("headrace.autoscale")
 
 NAME = "headrace-autoscale"
+NEW: Lease = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": NAME},
+}
 LEASE_S = 15
 RENEW_WITHIN_S = 10.0
 TROUBLES = (Refused, ConfigError, aiohttp.ClientError, OSError, TimeoutError, ValueError)
@@ -51,13 +57,16 @@ class Leadership:
 
     def __init__(self, leases: Leases, clock_s: Callable[[], float] = time.monotonic) -> None:
         pod = os.environ.get("HOSTNAME") or socket.gethostname()
-        self.identity = f"{pod}_{uuid.uuid4().hex[:12]}"
+        unique = uuid.uuid4().hex[:12]
+        self.identity = f"{pod}_{unique}"
+        self.wants: dict[str, int] = {}  # replicas by model
+        self.wishes = Wishes(unique)
         self.holder: str | None = None
         self.trouble = ""
         self.clock_s = clock_s
         self._leases = leases
         self._until_s = -math.inf  # acts until then
-        self._seen: str | None = None  # version of another one's Lease
+        self._seen: dict[str, Any] | None = None  # the spec of another one's Lease
         self._seen_since_s = 0.0
 
     @property
@@ -71,16 +80,23 @@ class Leadership:
         return self.remaining_s > 0.0
 
     async def renew(self) -> None:
-        """Take or keep the Lease if that is possible; call it every few seconds."""
+        """Take or keep the Lease if that is possible, or else say in it what this gateway wants.
+
+        Call it every few seconds.
+        """
         try:
             lease = await self._leases.lease(NAME)
             if lease is None:
-                await self._write(self._leases.create_lease, {"metadata": {"name": NAME}})
-            elif self._is_free(lease):
-                await self._write(self._leases.replace_lease, lease)
+                await self._write(self._leases.create_lease, NEW)
+            else:
+                self.wishes.hear(_annotations(lease), self.clock_s())
+                if self._is_free(lease):
+                    await self._write(self._leases.replace_lease, lease)
+                else:
+                    await self._say(lease)
             self._complain("")
         except TROUBLES as error:
-            if not (isinstance(error, Refused) and error.status == CONFLICT):
+            if not _is_conflict(error):
                 self._complain(str(error) or "no answer in time")
 
     async def release(self) -> None:
@@ -88,14 +104,21 @@ class Leadership:
         self._until_s = -math.inf
         if self.holder != self.identity:
             return
-        try:
-            lease = await self._leases.lease(NAME)
-            if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
-                spec = {**_spec(lease), "holderIdentity": "", "renewTime": _timestamp()}
-                await self._leases.replace_lease({**lease, "spec": spec})
-            self._note_holder("")
-        except TROUBLES as error:
-            log.warning("autoscale: the Lease is not given back, it runs out: %s", error)
+        for is_last in (False, True):  # a wish of another gateway may come in between
+            try:
+                await self._give_back()
+                self._note_holder("")
+                return
+            except TROUBLES as error:
+                if is_last or not _is_conflict(error):
+                    log.warning("autoscale: the Lease is not given back, it runs out: %s", error)
+                    return
+
+    async def _give_back(self) -> None:
+        lease = await self._leases.lease(NAME)
+        if lease is not None and _spec(lease).get("holderIdentity") == self.identity:
+            spec = {**_spec(lease), "holderIdentity": "", "renewTime": _timestamp()}
+            await self._leases.replace_lease({**lease, "spec": spec})
 
     def _is_free(self, lease: Lease) -> bool:
         """Whether the Lease is ours, nobody's, or of somebody who has not renewed it in time."""
@@ -106,9 +129,8 @@ class Leadership:
             return True
         self._until_s = -math.inf
         self._note_holder(holder)
-        version = lease["metadata"].get("resourceVersion")
-        if version != self._seen:
-            self._seen, self._seen_since_s = version, self.clock_s()
+        if spec != self._seen:
+            self._seen, self._seen_since_s = spec, self.clock_s()
         return self.clock_s() - self._seen_since_s >= (spec.get("leaseDurationSeconds") or LEASE_S)
 
     async def _write(self, write: Callable[[Lease], Any], lease: Lease) -> None:
@@ -120,9 +142,19 @@ class Leadership:
         spec["leaseDurationSeconds"] = LEASE_S
         spec["renewTime"] = _timestamp()
         began_s = self.clock_s()
-        await write({**lease, "spec": spec})
+        annotations = self.wishes.tidy(_annotations(lease), began_s)
+        await write(_annotated({**lease, "spec": spec}, annotations))
         self._until_s = began_s + RENEW_WITHIN_S
         self._note_holder(self.identity)
+
+    async def _say(self, lease: Lease) -> None:
+        """Leave a wish for the one that leads; that renews nothing of the Lease."""
+        now_s, annotations = self.clock_s(), _annotations(lease)
+        if self.wishes.is_due(self.wants, annotations, now_s):
+            wish = Wish(self.identity, _timestamp(), self.wants)
+            spoken = self.wishes.spoken(annotations, wish, now_s)
+            await self._leases.replace_lease(_annotated(lease, spoken))
+            self.wishes.said(self.wants, now_s)
 
     def _note_holder(self, holder: str) -> None:
         if holder and holder != self.holder:
@@ -135,8 +167,20 @@ class Leadership:
         self.trouble = trouble
 
 
+def _is_conflict(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.status == CONFLICT
+
+
 def _spec(lease: Lease) -> dict[str, Any]:
     return lease.get("spec") or {}
+
+
+def _annotations(lease: Lease) -> dict[str, str]:
+    return lease["metadata"].get("annotations") or {}
+
+
+def _annotated(lease: Lease, annotations: dict[str, str]) -> Lease:
+    return {**lease, "metadata": {**lease["metadata"], "annotations": annotations}}
 
 
 def _timestamp() -> str:
