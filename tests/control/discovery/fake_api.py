@@ -24,6 +24,8 @@ class FakeApi:
     def __init__(self):
         self.objects = {"endpointslices": {}, "pods": {}}
         self.version = 100
+        self.compacted = 0  # versions before this one are gone
+        self.history = {"endpointslices": [], "pods": []}  # (version, event)
         self.watchers = {"endpointslices": [], "pods": []}
         self.lists = self.watches = self.refused = 0
         self.refuse = None  # (status, body) for every request, or those for `refuse_only`
@@ -63,13 +65,23 @@ class FakeApi:
         kind = "MODIFIED" if name in self.objects[resource] else "ADDED"
         self.objects[resource][name] = entry
         if not silent:
-            self.tell(resource, {"type": kind, "object": entry})
+            self._record(resource, {"type": kind, "object": entry})
 
     def delete(self, resource, name, *, silent=False):
         self.version += 1
         entry = self.objects[resource].pop(name)
         if not silent:
-            self.tell(resource, {"type": "DELETED", "object": entry})
+            self._record(resource, {"type": "DELETED", "object": entry})
+
+    def compact(self):
+        """Forget the past: watches and pages from before get a 410."""
+        self.compacted = self.version
+        for past in self.history.values():
+            past.clear()
+
+    def _record(self, resource, event):
+        self.history[resource].append((self.version, event))
+        self.tell(resource, event)
 
     def set_scale(self, what, replicas):
         """Change a scale as somebody else would."""
@@ -213,7 +225,10 @@ class FakeApi:
     async def _list(self, request, resource):
         self.lists += 1
         await asyncio.sleep(self.list_delay_s)
-        start = int(request.query.get("continue", 0))
+        token = request.query.get("continue", f"{self.version}:0")
+        version, start = map(int, token.split(":"))
+        if version < self.compacted:
+            return failure(410, "the provided continue parameter is too old")
         size = self.page or int(request.query.get("limit", 500))
         wanted = request.query.get("labelSelector", "")
         items = [
@@ -223,14 +238,20 @@ class FakeApi:
             or dict(pair.split("=") for pair in wanted.split(",")).items()
             <= entry["metadata"]["labels"].items()
         ]
-        meta = {"resourceVersion": str(self.version)}
+        meta = {"resourceVersion": str(version)}
         if start + size < len(items):
-            meta["continue"] = str(start + size)
+            meta["continue"] = f"{version}:{start + size}"
         return web.json_response({"metadata": meta, "items": items[start : start + size]})
 
     async def _watch(self, request, resource):
         self.watches += 1
+        since = int(request.query.get("resourceVersion", 0))
+        if since < self.compacted:
+            return failure(410, f"too old resource version: {since}")
         queue = asyncio.Queue()
+        for version, event in self.history[resource]:
+            if version > since:
+                queue.put_nowait(event)
         self.watchers[resource].append(queue)
         response = web.StreamResponse()
         await response.prepare(request)

@@ -144,6 +144,46 @@ def test_long_lists_come_in_pages():
     asyncio.run(run())
 
 
+def test_a_change_between_list_and_watch_is_seen():
+    async def run():
+        async with following(prepare=lambda f: f.put("endpointslices", one("10.0.0.1"))) as (f, p):
+            await until(lambda: p == [[A]] and f.watchers["endpointslices"] and f.watchers["pods"])
+            watch = f._watch
+
+            async def change_first(request, resource):
+                if resource == "endpointslices":
+                    f.put("endpointslices", one("10.0.0.2"))
+                    f._watch = watch
+                return await watch(request, resource)
+
+            f._watch = change_first
+            f.drop()
+            await until(lambda: p[-1] == [B])
+            assert f.lists == 4
+
+    asyncio.run(run())
+
+
+def test_pages_that_expire_on_the_way_are_asked_for_anew(monkeypatch):
+    monkeypatch.setattr(informer, "PAGE", 2)
+
+    async def run():
+        async with following() as (f, p):
+            await until(lambda: p == [[]] and f.watchers["pods"])
+            for n in range(5):
+                f.put("pods", pod(f"p{n}", f"10.0.0.{n + 1}", labels=LABELS), silent=True)
+            f.list_delay_s = 0.1
+            f.drop()
+            before = f.lists
+            await until(lambda: f.lists >= before + 2)
+            f.version += 1
+            f.compact()
+            f.list_delay_s = 0.0
+            await until(lambda: len(p[-1]) == 5)
+
+    asyncio.run(run())
+
+
 def test_a_forbidden_verb_is_named_with_its_resource(caplog):
     async def run():
         async with following(prepare=lambda f: setattr(f, "refuse", (403, {"m": "no"}))) as (_, p):
