@@ -1,5 +1,8 @@
+import pytest
+
 from headrace.control.autoscale.scaler import KEPT_BINS
 from headrace.control.autoscale.store import MAX_MODELS, Store
+from headrace.errors import ConfigError
 
 
 def test_history_survives_a_restart(tmp_path):
@@ -22,6 +25,25 @@ def test_a_corrupt_file_is_moved_aside_and_a_fresh_one_begun(tmp_path):
     assert (tmp_path / store.moved_to.rsplit("/", 1)[1]).read_bytes().endswith(b"garbage")
     store.add("m", {1: 1.0})
     assert store.load("m") == {1: 1.0}
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["folder", "file/load.db"])
+def test_a_path_that_cannot_be_used_is_named_and_left_alone(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match=r"autoscale\.history_path: cannot use"):
+        Store(str(tmp_path / name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_that_breaks_later_does_not_stop_scaling(tmp_path, caplog):
+    store = Store(str(tmp_path / "load.db"))
+    store.db.execute("DROP TABLE load")
+    store.add("m", {1: 1.0})
+    assert store.load("m") == {}
+    assert "not written" in caplog.text
+    assert "not read" in caplog.text
     store.close()
 
 

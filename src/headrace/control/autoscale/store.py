@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from headrace.control.autoscale.scaler import KEPT_BINS
+from headrace.errors import ConfigError
 
 log = logging.getLogger("headrace.autoscale")
 
@@ -22,13 +23,18 @@ MAX_MODELS = 256
 
 
 class Store:
-    """Bins of five minutes by model; `path` None keeps them in memory only."""
+    """Bins of five minutes by model; `path` None keeps them in memory only.
+
+    Raises ConfigError for a path that cannot be used. What fails later is logged; scaling goes on.
+    """
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.moved_to: str | None = None
         try:
             self.db = self._open()
+        except (OSError, sqlite3.OperationalError) as error:  # no rights, a folder, locked …
+            raise ConfigError(f"autoscale.history_path: cannot use {path}: {error}") from error
         except sqlite3.DatabaseError as error:
             self.moved_to = f"{path}.corrupt-{int(time.time())}"
             log.error("load history %s: %s; moved to %s", path, error, self.moved_to)
@@ -54,13 +60,23 @@ class Store:
 
     def load(self, model: str) -> dict[int, float]:
         """The bins of a model, by number."""
-        rows = self.db.execute("SELECT bin, mean FROM load WHERE model = ?", (model,))
-        return {int(b): float(mean) for b, mean in rows}
+        try:
+            rows = self.db.execute("SELECT bin, mean FROM load WHERE model = ?", (model,))
+            return {int(b): float(mean) for b, mean in rows}
+        except sqlite3.Error as error:
+            log.error("load history %s: not read: %s", self.path, error)
+            return {}
 
     def add(self, model: str, bins: dict[int, float]) -> None:
         """Write bins (a later value of one wins); drop what is older than the profile looks."""
         if not bins:
             return
+        try:
+            self._write(model, bins)
+        except sqlite3.Error as error:
+            log.error("load history %s: not written: %s", self.path, error)
+
+    def _write(self, model: str, bins: dict[int, float]) -> None:
         with self.db:
             self.db.executemany(
                 "INSERT INTO load VALUES (?, ?, ?)"
