@@ -72,6 +72,49 @@ def test_grace_periods_leave_room_for_the_drain():
     assert int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) > wanted
 
 
+def test_an_engine_that_is_told_to_stop_has_time_for_its_streams():
+    kinds = {"StatefulSet", "Deployment"}
+    path = DEPLOY / "kubernetes/examples/vllm.yaml"
+    (workload,) = [d for d in yaml.safe_load_all(path.read_text()) if d["kind"] in kinds]
+    pod = workload["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (waits_s,) = map(int, container["lifecycle"]["preStop"]["exec"]["command"][1:])
+    (shutdown,) = [a for a in container["args"] if a.startswith("--shutdown-timeout=")]
+    assert pod["terminationGracePeriodSeconds"] > waits_s + int(shutdown.partition("=")[2])
+    assert waits_s > configured().server.drain_settle_s
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
+def test_kubectl_builds_the_base_and_a_change_of_the_configuration_rolls_the_gateways(tmp_path):
+    base = shutil.copytree(DEPLOY / "kubernetes/base", tmp_path / "base")
+
+    def configuration_of_the_pods():
+        built = subprocess.run(
+            ["kubectl", "kustomize", str(base)], capture_output=True, text=True, check=True
+        )
+        found = {d["kind"]: d for d in yaml.safe_load_all(built.stdout)}
+        pod = found["Deployment"]["spec"]["template"]["spec"]
+        assert pod["containers"][0]["image"] == "example.org/headrace:0.1.0"
+        name = pod["volumes"][0]["configMap"]["name"]
+        assert found["ConfigMap"]["metadata"]["name"] == name
+        return name
+
+    listing = base / "kustomization.yaml"
+    text = re.sub("newName: .*", "newName: example.org/headrace", listing.read_text())
+    listing.write_text(text)
+    before = configuration_of_the_pods()
+    with (base / "headrace.yaml").open("a") as file:
+        file.write("# changed\n")
+    assert configuration_of_the_pods() != before
+
+
+def test_every_file_that_a_document_names_is_there():
+    documents = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    for document in documents:
+        for path in re.findall(r"deploy/[\w./-]+\w", document.read_text()):
+            assert (ROOT / path).exists(), f"{document.name}: {path}"
+
+
 def test_probes_and_ports_are_those_of_the_configuration():
     server = configured().server
     deployment = yaml.safe_load((DEPLOY / "kubernetes/base/deployment.yaml").read_text())
