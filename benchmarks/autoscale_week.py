@@ -1,10 +1,16 @@
 """A simulated week of autoscaling: requests over the TTFT target and GPU-hours, by strategy.
 
-    python benchmarks/autoscale_week.py [--seed N] [--json]
+    python benchmarks/autoscale_week.py [--seed N] [--noise trace|bursts] [--json]
+    python benchmarks/autoscale_week.py --extract CSV > benchmarks/azure_hour.json
 
-Load: a day's shape with two humps, a weekly one, noise and bursts, in busy replicas; three weeks of
-history, then the measured week. A replica takes 180 s to start. Waiting is that of an M/M/c queue
-with 16 places a replica below full load, and of a fluid backlog above it.
+Load, in busy replicas: a day's shape with two humps, a weekly one, a factor for each day, and
+noise; three weeks of history, then the measured week. A replica takes 180 s to start. Waiting is
+that of an M/M/c queue with 16 places a replica below full load, and of a fluid backlog above it.
+
+The noise is a recorded hour of conversations, played end to end forwards or backwards at changing
+speeds, so that no hour of the week is like another; or, harder, a slow random level and bursts of
+up to 35 %. `azure_hour.json` is made from the 2023 conversation trace of the Azure Public Dataset
+(github.com/Azure/AzurePublicDataset, CC BY 4.0).
 """
 
 from __future__ import annotations
@@ -15,8 +21,11 @@ import json
 import math
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
 
+from headrace.bench import traces
 from headrace.control.autoscale.policy import Limits, needed
 from headrace.control.autoscale.scaler import Scaler
 
@@ -27,6 +36,9 @@ HISTORY_WEEKS = 3
 PLACES = 16  # concurrent requests of a replica
 SERVICE_S = 8.0  # mean time of a request
 TARGET_S = 2.0  # TTFT target
+HOUR = Path(__file__).parent / "azure_hour.json"
+MINUTE_S = 60  # below that the noise is the queueing model's
+PREFILL_TOKENS_S, DECODE_S = 8000.0, 0.03  # of a request alone; only their ratio matters
 
 
 def shape(time_s: float) -> float:
@@ -37,19 +49,57 @@ def shape(time_s: float) -> float:
     return 2.0 + 14.0 * weekend * hump
 
 
-def series(seed: int, weeks: int) -> list[float]:
-    """Load every STEP_S: the shape times a slow random level, a daily factor, and bursts."""
-    rng = random.Random(seed)
-    level, burst, loads = 0.0, 0.0, []
-    day_factor = 1.0
-    for i in range(weeks * WEEK_S // STEP_S):
-        if i % (DAY_S // STEP_S) == 0:
-            day_factor = math.exp(rng.gauss(0, 0.06))
+def extract(path: Path) -> list[float]:
+    """Requests in flight in each minute of a trace, relative to their mean."""
+    spans = [
+        (r.at_s, r.at_s + r.job.prompt_tokens / PREFILL_TOKENS_S + r.job.output_tokens * DECODE_S)
+        for r in traces.read(path)
+    ]
+    minutes = [0.0] * int(spans[-1][0] // MINUTE_S)
+    for start_s, end_s in spans:
+        for minute in range(int(start_s // MINUTE_S), int(end_s // MINUTE_S) + 1):
+            if minute < len(minutes):
+                begin, end = minute * MINUTE_S, (minute + 1) * MINUTE_S
+                minutes[minute] += min(end, end_s) - max(begin, start_s)
+    minutes = minutes[1:]  # it begins empty
+    mean = sum(minutes) / len(minutes)
+    return [round(value / mean, 3) for value in minutes]
+
+
+def swings(rng: random.Random) -> Iterator[float]:
+    """The recorded hour without end, every STEP_S; it ends about where it begins."""
+    hour = json.loads(HOUR.read_text())
+    while True:
+        minutes = hour if rng.random() < 0.5 else hour[::-1]
+        speed = rng.uniform(0.7, 1.4)
+        steps = max(1, round(MINUTE_S / STEP_S / speed))
+        for before, after in pairwise(minutes):
+            for i in range(steps):
+                yield before + (after - before) * i / steps
+
+
+def bursts(rng: random.Random) -> Iterator[float]:
+    """A slow random level and a burst every six hours or so, every STEP_S."""
+    level, burst = 0.0, 0.0
+    while True:
         level += -level * STEP_S / 3600 + rng.gauss(0, 0.06) * math.sqrt(2 * STEP_S / 3600)
         burst *= math.exp(-STEP_S / 300)
         if rng.random() < STEP_S / (6 * 3600):
             burst += rng.uniform(0.1, 0.35)
-        loads.append(shape(i * STEP_S) * day_factor * math.exp(level) * (1 + burst))
+        yield math.exp(level) * (1 + burst)
+
+
+NOISES = {"trace": swings, "bursts": bursts}
+
+
+def series(seed: int, weeks: int, noise: str) -> list[float]:
+    """Load every STEP_S: the shape, times a factor for the day, times the noise."""
+    rng = random.Random(seed)
+    loads: list[float] = []
+    for i, factor in zip(range(weeks * WEEK_S // STEP_S), NOISES[noise](rng), strict=False):
+        if i % (DAY_S // STEP_S) == 0:
+            day_factor = math.exp(rng.gauss(0, 0.06))
+        loads.append(shape(i * STEP_S) * day_factor * factor)
     return loads
 
 
@@ -129,9 +179,9 @@ def strategies(loads: list[float], start: int, limits: Limits) -> dict[str, tupl
     }
 
 
-def measure(seed: int) -> dict[str, tuple[float, float]]:
+def measure(seed: int, noise: str = "trace") -> dict[str, tuple[float, float]]:
     """{strategy: (share over the target, replica-hours)} of one simulated week."""
-    loads = series(seed, HISTORY_WEEKS + 1)
+    loads = series(seed, HISTORY_WEEKS + 1, noise)
     return strategies(loads, HISTORY_WEEKS * WEEK_S // STEP_S, Limits(minimum=1))
 
 
@@ -139,9 +189,14 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--noise", choices=NOISES, default="trace")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--extract", type=Path, metavar="CSV", help="print the hour of a trace")
     args = parser.parse_args()
-    results = measure(args.seed)
+    if args.extract:
+        json.dump(extract(args.extract), sys.stdout)
+        return 0
+    results = measure(args.seed, args.noise)
     if args.json:
         json.dump(results, sys.stdout)
         return 0
