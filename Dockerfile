@@ -31,7 +31,8 @@ ENV PATH=/opt/headrace/bin:$PATH \
 # A number, so that Kubernetes can see that it is not root
 USER 65532:65532
 EXPOSE 30000 29000
-# The data port may be moved with HEADRACE_SERVER__PORT; flags that move it need --no-healthcheck
+# The data port may be moved with HEADRACE_SERVER__PORT; flags that move it, and TLS on it, need
+# --no-healthcheck or one of their own
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
     CMD ["python", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ.get('HEADRACE_SERVER__PORT', '30000') + '/health', timeout=2)"]
 # The supervisor is made to be PID 1: it forwards signals to its processes and reaps them

@@ -72,6 +72,15 @@ def test_grace_periods_leave_room_for_the_drain():
     assert int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) > wanted
 
 
+def test_the_number_of_gateways_belongs_to_their_autoscaler_alone():
+    base = DEPLOY / "kubernetes/base"
+    deployment = yaml.safe_load((base / "deployment.yaml").read_text())
+    scaler = yaml.safe_load((base / "autoscaling.yaml").read_text())["spec"]
+    assert "replicas" not in deployment["spec"]
+    assert scaler["minReplicas"] >= 2
+    assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+
+
 def test_an_engine_that_is_told_to_stop_has_time_for_its_streams():
     kinds = {"StatefulSet", "Deployment"}
     path = DEPLOY / "kubernetes/examples/vllm.yaml"
