@@ -143,11 +143,11 @@ def test_a_flapping_api_server_loses_no_request(cluster, seconds):
 def test_a_drain_by_scale_down_breaks_no_stream(cluster):
     read = []
     streams = [threading.Thread(target=cluster.stream, args=(read,)) for _ in range(9)]
+    victim = cluster.id(2)
+    for thread in streams:
+        thread.start()
+    cluster.until(lambda: cluster.replicas()[victim]["inflight"] >= 2)
     with Load(cluster.port, 2, True) as load:
-        for thread in streams:
-            thread.start()
-        victim = cluster.id(2)
-        cluster.until(lambda: cluster.replicas()[victim]["inflight"] >= 2)
         leaving = cluster.slice(2, ready=False, serving=True, terminating=True)
         cluster.api.do("put", "endpointslices", leaving)
         cluster.until(lambda: cluster.replicas()[victim]["state"] == "draining")

@@ -176,10 +176,10 @@ def test_slices_come_go_and_drain_by_watch(cluster, api):
 
     victim = cluster.id(2)
     streams = [threading.Thread(target=stream) for _ in range(9)]
+    for thread in streams:
+        thread.start()
+    until(lambda: cluster.replicas()[victim]["inflight"] >= 2)
     with Load(cluster.port, 2, True) as load:
-        for thread in streams:
-            thread.start()
-        until(lambda: cluster.replicas()[victim]["inflight"] >= 2)
         leaving = slice_of(2, cluster.first + 2, ready=False, serving=True, terminating=True)
         api.patch(f"{IN_NS}/s2", {"endpoints": leaving["endpoints"]})
         until(lambda: cluster.replicas()[victim]["state"] == "draining")

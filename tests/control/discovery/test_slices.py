@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from fake_api import endpoint_slice, pod
 
@@ -32,6 +34,32 @@ def test_a_slice_counts_by_its_labels_or_by_those_of_its_pods():
     ours = endpoint_slice("ours", [("10.0.0.1", "vllm-0", {})])
     pods = [pod("vllm-0", "10.0.0.1", labels=LABELS), pod("other-0", "10.0.0.9")]
     assert urls([other, ours], pods) == ["http://10.0.0.1:8000"]
+
+
+def test_a_pod_of_two_services_and_two_address_families_is_one_replica():
+    pods = [pod("a", "10.0.0.1", labels=LABELS), pod("b", "10.0.0.2", labels=LABELS)]
+
+    def part(name, addresses, **more):
+        named = [(address, own, {}) for address, own in zip(addresses, "ab", strict=True)]
+        return endpoint_slice(name, named, **more)
+
+    four, six = ["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]
+    metrics = part("metrics", four, port=9090)
+    both = ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
+    for slices in itertools.permutations([metrics, part("v4", four), part("v6", six)]):
+        assert urls(slices, pods) == both
+    other = part("other-port", six, labels=LABELS, port=8001)
+    for slices in itertools.permutations([metrics, part("v4", four), other]):
+        assert urls(slices, pods) == ["http://[fd00::1]:8001", "http://[fd00::2]:8001"]
+
+
+def test_the_service_that_is_meant_says_whether_its_pod_serves():
+    pods = [pod("a", "10.0.0.1", labels=LABELS)]
+    unready = endpoint_slice("ours", [("10.0.0.1", "a", {"ready": False})], labels=LABELS)
+    metrics = endpoint_slice("metrics", [("10.0.0.1", "a", {"ready": True})], port=9090)
+    moved = endpoint_slice("ours-2", [("10.0.0.1", "a", {"ready": True})], labels=LABELS)
+    assert urls([unready, metrics], pods) == urls([metrics, unready], pods) == []
+    assert urls([unready, moved], pods) == urls([moved, unready], pods) == ["http://10.0.0.1:8000"]
 
 
 def test_pods_without_a_service_count_when_they_are_ready():

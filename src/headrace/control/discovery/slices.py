@@ -1,9 +1,9 @@
 """From EndpointSlices and pods to replicas; pure.
 
 A replica is an endpoint of a slice that the selector matches, or of any slice whose pod it matches,
-or such a pod without any slice. It takes part while it is ready and not terminating; an endpoint
-without a ready condition counts as ready, as the API says. Annotations (or labels) of the pod say
-more:
+or such a pod without any slice; a pod in several slices is one replica. It takes part while it is
+ready and not terminating; an endpoint without a ready condition counts as ready, as the API says.
+Annotations (or labels) of the pod say more:
 
     headrace.io/models: a,b          instead of the models that the replica lists
     headrace.io/weight: "0.5"
@@ -36,11 +36,13 @@ Object = Mapping[str, Any]
 
 
 class Found(NamedTuple):
-    """An address that may serve, with the pod behind it if it is known."""
+    """An address, with the pod behind it if it is known."""
 
     address: str
     port: int
     pod: Object | None
+    is_named: bool = False  # the selector matches its slice, not only its pod
+    serves: bool = True
 
 
 def matches(labels: Mapping[str, str] | None, selector: Mapping[str, str]) -> bool:
@@ -72,7 +74,7 @@ def replicas(
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     exporters = _exporters(by_name.values())
     entries: dict[str, dict[str, Any]] = {}
-    for found in _youngest(_found(list(slices), by_name, selector, port)):
+    for found in _youngest(_one_a_pod(_found(list(slices), by_name, selector, port))):
         entry = _entry(found, exporters)
         try:
             parse_replicas([entry])
@@ -96,9 +98,9 @@ def _found(
             if not wanted and not (pod and matches(pod["metadata"].get("labels"), selector)):
                 continue
             in_slices.add(target.get("name"))
-            if serves(endpoint):
-                for address in endpoint.get("addresses") or []:
-                    yield Found(address, port or (ports or [DEFAULT_PORT])[0], pod)
+            for address in endpoint.get("addresses") or []:
+                number = port or (ports or [DEFAULT_PORT])[0]
+                yield Found(address, number, pod, wanted, serves(endpoint))
     for name, pod in pods.items():
         address = (pod.get("status") or {}).get("podIP")
         labelled = matches(pod["metadata"].get("labels"), selector)
@@ -111,6 +113,26 @@ def _container_port(pod: Object) -> int | None:
         for declared in container.get("ports") or []:
             return int(declared["containerPort"])
     return None
+
+
+def _one_a_pod(found: Iterable[Found]) -> list[Found]:
+    """A pod is one replica, though it stands in the slices of several Services (its metrics, say)
+    and of both address families: the Service that is meant, its first address, its first port.
+    """
+    best: dict[str, Found] = {}
+    others = []
+    for entry in found:
+        if entry.pod is None:
+            others.append(entry)
+        elif (name := _name(entry)) not in best or _fits(entry) > _fits(best[name]):
+            best[name] = entry
+    return [entry for entry in (*others, *best.values()) if entry.serves]
+
+
+def _fits(found: Found) -> tuple[bool, ...]:
+    pod = found.pod or {}
+    is_first = found.address == (pod.get("status") or {}).get("podIP")
+    return found.is_named, is_first, found.port == _container_port(pod), found.serves
 
 
 def _youngest(found: Iterable[Found]) -> list[Found]:
