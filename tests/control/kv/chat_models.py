@@ -57,6 +57,59 @@ def bracketed(messages, generate=True):
     return "<s>" + "".join(turn[m["role"]].format(m["content"]) for m in messages)
 
 
+def turns(messages, mark="<|im_end|>\n"):
+    return "".join(f"<|im_start|>{m['role']}\n{m['content']}{mark}" for m in messages)
+
+
+def forgetful(messages):
+    """Qwen 3's way: answers stand in later turns without their reasoning."""
+    said = [{**m, "content": m["content"].split("</think>")[-1].lstrip("\n")} for m in messages]
+    return turns(said) + "<|im_start|>assistant\n"
+
+
+def prefilled(messages):
+    """As of models that always reason: the answer begins within its reasoning."""
+    return turns(messages) + "<|im_start|>assistant\n<think>\n"
+
+
+def reminding(messages):
+    """What follows the last question is not repeated."""
+    *earlier, last = messages
+    question = [{**last, "content": last["content"] + " /think"}]
+    return turns(earlier) + turns(question) + "<|im_start|>assistant\n"
+
+
+def channelled(messages):
+    """gpt-oss's way: before the answer, an analysis that later turns leave out."""
+    ends = {"assistant": "<|channel|>final<|message|>"}
+    parts = [f"<|start|>{m['role']}{ends.get(m['role'], '<|message|>')}" for m in messages]
+    said = [f"{part}{m['content']}<|end|>" for part, m in zip(parts, messages, strict=True)]
+    return "<|start|>system<|message|>Be.<|end|>" + "".join(said) + "<|start|>assistant"
+
+
+def trimming(messages):
+    """Gemma 3's way: another name for the role, and a system message within the first question."""
+    if messages[0]["role"] == "system":
+        system, first, *rest = messages
+        messages = [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
+    names = {"assistant": "model"}
+    said = [
+        {"role": names.get(m["role"], m["role"]), "content": m["content"].strip()} for m in messages
+    ]
+    return "<s>" + turns(said) + "<|im_start|>model\n"
+
+
+def late_system(messages):
+    """Mistral's other way: a system message within the last question, and answers after a space."""
+    system = ""
+    if messages[0]["role"] == "system":
+        system, messages = messages[0]["content"] + "\n\n", messages[1:]
+    *earlier, last = messages
+    turn = {"user": "[INST] {}[/INST]", "assistant": " {}</s>"}
+    said = [turn[m["role"]].format(m["content"].strip()) for m in earlier]
+    return "<s>" + "".join(said) + f"[INST] {system}{last['content']}[/INST]"
+
+
 class FakeEngine:
     """Tokenizes like vLLM, and stores what it is given in blocks."""
 
@@ -67,6 +120,13 @@ class FakeEngine:
     async def tokenize(self, asked):
         text = self.template(asked["messages"]) if "messages" in asked else asked["prompt"]
         return None if text is None else self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def hit_tokens(self, text):
+        """How many tokens of a prompt are cached."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+        ends = range(self.block_tokens, len(ids) + 1, self.block_tokens)
+        absent = (end for end in ends if ("{}", tuple(ids[:end])) not in self.cached)
+        return next(absent, len(ids) + self.block_tokens) - self.block_tokens
 
     def store(self, text, **more):
         """The event of a prompt's new blocks; None if all were there."""

@@ -5,7 +5,7 @@ import json
 
 import chat_models
 import pytest
-from chat_models import FakeEngine, bracketed, byte_level, chatml, sentence_piece
+from chat_models import FakeEngine, bracketed, chatml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,24 +224,3 @@ def test_what_is_known_of_a_replica_is_bounded(tokenizer, monkeypatch):
     assert len(chains) == 3
     chains.clear()
     assert len(chains) == 0
-
-
-def test_contents_that_nothing_keeps_apart_are_no_chat(tokenizer):
-    def joined(messages):
-        return "".join(m["content"] for m in messages)
-
-    engine, chains = engine_and_chains(tokenizer, joined)
-    assert [o.role for o in chains.reading.template.openings] == ["prompt"]
-    found = chains.store(engine.store(joined(chat([LONG * 5, LONG * 5])))).stored
-    assert found == asked(prompt=LONG * 10)[: len(found)]
-
-
-def test_nothing_is_learned_from_an_engine_that_refuses_or_tokenizes_otherwise(tokenizer, tmp_path):
-    async def refuses(asked):
-        return None
-
-    assert asyncio.run(learn(refuses, tokenizer[1])) is None
-    other = FakeEngine(byte_level(tmp_path / "a.json"), chatml)
-    sentence_piece(tmp_path / "b.json")
-    wrong = Vocabulary(str(tmp_path / "b.json"))
-    assert asyncio.run(learn(other.tokenize, wrong)) is None

@@ -8,13 +8,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from headrace.control.kv.template import MAX_FIXED_BYTES, PROMPT, Ending, Opening, Template
+from headrace.control.kv.template import (
+    MAX_FIXED_BYTES,
+    PROMPT,
+    UNREAD,
+    Ending,
+    Opening,
+    Template,
+)
 from headrace.control.kv.vocabulary import Vocabulary
 
 Tokenize = Callable[[dict[str, Any]], Awaitable[list[int] | None]]  # None: the engine refuses it
 
 CONTENTS = ("Zurich7 quartz", "Oslo4 velvet", "Lima9 copper", "Cairo2 walnut")
 ROLES = ("system", "user", "assistant", "user")
+# Where a system message only stands before the first question, chats without one are read.
+CHATS = (ROLES[3:], ROLES[1:], ROLES)
+SPACES = (b" ", b"\n", b"\t", b"\r")
+SPACED = f"\n {CONTENTS[2]}"
+REASONING = (b"<think>", b"</think>")
+REASONED = f"<think>\nNile3\n</think>\n\n{CONTENTS[2]}"
 
 
 async def learn(tokenize: Tokenize, vocabulary: Vocabulary) -> Template | None:
@@ -26,21 +39,54 @@ async def learn(tokenize: Tokenize, vocabulary: Vocabulary) -> Template | None:
     """
     openings: list[Opening] = []
     endings: dict[str, list[Ending]] = {}
-    for roles in (ROLES, ROLES[1:], ROLES[3:]):
-        contents = CONTENTS[: len(roles)]
-        chat = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
-        asked = {"messages": chat, "add_generation_prompt": True}
-        fixed = _between(await _text(tokenize, vocabulary, asked), contents)
+    answer_begins: list[bytes] = []
+    for roles in CHATS:
+        contents = CONTENTS[-len(roles) :]
+        text = await _chat_text(tokenize, vocabulary, roles, contents)
+        fixed = _between(text, contents)
         if fixed is None or not all(fixed[1:]):
             continue
         openings.append(Opening(fixed[0], roles[0]))
-        # Behind the last question the answer begins.
-        for role, following, text in zip(roles, (*roles[1:], "assistant"), fixed[1:], strict=True):
-            endings.setdefault(role, []).append(Ending(text, following))
+        for role, following, between in zip(roles, roles[1:], fixed[1:], strict=False):
+            endings.setdefault(role, []).append(Ending(between, following))
+        answer_begins.append(fixed[-1])
     plain = _between(await _text(tokenize, vocabulary, {"prompt": CONTENTS[0]}), CONTENTS[:1])
     if plain is not None:
         openings.append(Opening(plain[0], PROMPT))
+    await _add_unread(tokenize, vocabulary, endings, answer_begins)
     return Template(openings, endings) if openings else None
+
+
+async def _add_unread(
+    tokenize: Tokenize,
+    vocabulary: Vocabulary,
+    endings: dict[str, list[Ending]],
+    answer_begins: list[bytes],
+) -> None:
+    """Mark where an answer, as it was generated, is not what later turns make of it."""
+    questions = endings.setdefault("user", [])
+    earlier = {ending.text for ending in questions}
+    questions += [Ending(text, UNREAD) for text in answer_begins if text not in earlier]
+
+    usual = await _chat_text(tokenize, vocabulary, ROLES[1:], CONTENTS[1:]) or b""
+
+    async def changes(answer: str) -> bool:
+        """Whether an earlier answer does not stand in a prompt as it is."""
+        contents = (CONTENTS[1], answer, CONTENTS[3])
+        text = await _chat_text(tokenize, vocabulary, ROLES[1:], contents)
+        return text != usual.replace(CONTENTS[2].encode(), answer.encode())
+
+    if await changes(SPACED):
+        questions += [Ending(text + space, UNREAD) for text in earlier for space in SPACES]
+    if await changes(REASONED):
+        endings.setdefault("assistant", []).extend(Ending(mark, UNREAD) for mark in REASONING)
+
+
+async def _chat_text(
+    tokenize: Tokenize, vocabulary: Vocabulary, roles: tuple[str, ...], contents: tuple[str, ...]
+) -> bytes | None:
+    chat = [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+    return await _text(tokenize, vocabulary, {"messages": chat, "add_generation_prompt": True})
 
 
 async def _text(tokenize: Tokenize, vocabulary: Vocabulary, asked: dict[str, Any]) -> bytes | None:

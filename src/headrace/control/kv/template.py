@@ -1,8 +1,9 @@
 """A chat template read backwards: from the text that an engine holds to messages; pure.
 
 A template is taken to be fixed text between the contents of messages, which depends on the roles
-on both sides only. What is not of that form (tools, images, answers whose reasoning is dropped
-later) yields keys that nobody asks for, or none.
+on both sides only. What is not of that form (tools, images) yields keys that nobody asks for, or
+none. An answer that later turns change (its reasoning is dropped, say) is not read, nor what
+follows: its keys would be asked for, by clients that send it back as it came.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from headrace.core.promptkeys import PromptKeys
 
 OPENING = ""  # the role before it is clear how the prompt begins
 PROMPT = "prompt"  # not a chat
+UNREAD = "unread"  # no later prompt repeats what follows
 MAX_FIXED_BYTES = 16 << 10  # between two contents; more is no template of this kind
 
 
@@ -43,12 +45,12 @@ class Template:
     """How the contents of messages stand in a prompt.
 
     Args:
-        openings: of chats, and of a plain prompt.
+        openings: of chats, and of a plain prompt; of equal texts the first counts.
         endings: by the role whose content ends.
     """
 
     def __init__(self, openings: Iterable[Opening], endings: dict[str, list[Ending]]) -> None:
-        self.openings = sorted(set(openings), key=lambda o: len(o.text), reverse=True)
+        self.openings = sorted(openings, key=lambda o: len(o.text), reverse=True)
         self.endings = {
             role: sorted(set(texts), key=lambda e: len(e.text), reverse=True)
             for role, texts in endings.items()
@@ -58,8 +60,8 @@ class Template:
         """Read on, from `state`, over the text of the next block.
 
         Returns:
-            The state behind it, None if this is no prompt of this template; and the prefix keys,
-            without a root, that were completed.
+            The state behind it, None if this is no prompt of this template or UNREAD from there
+            on; and the prefix keys, without a root, that were completed.
         """
         role, data = state.role, state.pending + text
         keys = PromptKeys(state.hashed or None)
@@ -78,6 +80,8 @@ class Template:
         while (found := self._ending(role, data)) is not None:
             at, ending = found
             keys.add(data[:at])
+            if ending.role == UNREAD:
+                return None, keys.take()
             role, data = ending.role, data[at + len(ending.text) :]
             keys.begin_turn(role.encode())
         certain = len(data) - self._open_bytes(role, data)
@@ -94,19 +98,16 @@ class Template:
         return None
 
     def _ending(self, role: str, data: bytes) -> tuple[int, Ending] | None:
-        """The first one in the data; of those at one place, the longest. None while that may still
-        come.
+        """The first one in the data; of those at one place, the longest. None while such a one may
+        still come.
         """
         best = None
-        endings = self.endings.get(role, ())
-        for ending in endings:
+        for ending in self.endings.get(role, ()):
             at = data.find(ending.text)
             if at >= 0 and (best is None or at < best[0]):
                 best = at, ending
-        if best is not None:
-            rest = data[best[0] :]
-            if any(len(e.text) > len(rest) and e.text.startswith(rest) for e in endings):
-                return None
+        if best is not None and len(data) - self._open_bytes(role, data) <= best[0]:
+            return None
         return best
 
     def _open_bytes(self, role: str, data: bytes) -> int:
