@@ -105,6 +105,7 @@ def test_every_name_of_a_model_adapters_and_salts_have_keys_of_their_own(tokeniz
     salted = known(extra_keys=[["tenant"]] + [None] * 400)
     assert asked(salt=b"tenant", messages=messages)[0] in salted
     assert not salted & plain
+    assert not known(lora_id=1)  # an older release: no names of adapters
     with_image = known(extra_keys=[["0f00ba"] * 2] + [None] * 400)
     assert not with_image
 

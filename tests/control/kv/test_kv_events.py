@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
-from chat_models import FakeEngine, byte_level, chatml, sentence_piece
+from chat_models import FakeEngine, bracketed, byte_level, chatml, sentence_piece
 from fake_plane import play, until
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,7 +99,7 @@ def test_any_bytes_give_events_or_a_refusal(payload):
 def test_gaps_and_new_beginnings_show_in_the_sequence():
     sequence = Sequence()
     steps = [sequence.take(n) for n in (26, 27, 30, 31, 0, 1)]
-    assert steps == [Step.NEXT, Step.NEXT, Step.GAP, Step.NEXT, Step.AGAIN, Step.NEXT]
+    assert steps == [Step.FIRST, Step.NEXT, Step.GAP, Step.NEXT, Step.AGAIN, Step.NEXT]
     assert number_of((2**64 - 1).to_bytes(8, "big")) == 2**64 - 1
     with pytest.raises(BadEvents):
         number_of(b"\x00")
@@ -207,10 +208,22 @@ def test_lost_messages_are_replayed():
 def test_messages_that_are_lost_for_good_void_what_was_known(replay):
     async def scenario(publisher, member, up):
         before = member.generation
+        del publisher.kept[0]
         await publisher.send(5, STORED)
-        await until(lambda: member.generation == before + 1)
+        await until(lambda: member.generation > before)
 
     listening(scenario, replay=replay)
+
+
+def test_after_lost_messages_what_the_engine_still_remembers_is_taken(engine, tmp_path):
+    async def scenario(publisher, member, up):
+        publisher.kept.clear()
+        await publisher.send(4, as_map(engine.store(chatml(CHAT))), lost=True)
+        await publisher.send(5, STORED)
+        await until(lambda: Asking(up, member).cached_tokens(messages=CHAT) > 100)
+        assert publisher.asked == [2, 0]
+
+    listening(scenario, engine=engine, tokenizer=str(tmp_path))
 
 
 def test_events_that_start_anew_void_what_was_known():
@@ -220,6 +233,59 @@ def test_events_that_start_anew_void_what_was_known():
         await until(lambda: member.generation == before + 1)
 
     listening(scenario)
+
+
+@pytest.mark.parametrize("first_heard", [0, 1, 7])
+def test_a_new_engine_is_asked_for_its_template_and_its_events(engine, tmp_path, first_heard):
+    """Whether or not its numbers have overtaken those of the former one when it is heard."""
+
+    async def scenario(publisher, member, up):
+        await publisher.send(2, as_map(engine.store(chatml(CHAT))))
+        await until(lambda: Asking(up, member).cached_tokens(messages=CHAT) > 100)
+        up.control.take_restart(member)
+        await until(lambda: Asking(up, member).cached_tokens(messages=CHAT) == 0)
+        engine.template = bracketed
+        engine.cached.clear()
+        publisher.kept.clear()
+        event = engine.store(bracketed(CHAT))
+        for number in range(first_heard + 1):
+            said = as_map(event) if number == 0 else REMOVED
+            await publisher.send(number, said, lost=number < first_heard)
+        await until(lambda: Asking(up, member).cached_tokens(messages=CHAT) > 100)
+        gone = {"type": "BlockRemoved", "block_hashes": event.block_hashes}
+        await publisher.send(first_heard + 1, gone)
+        await until(lambda: Asking(up, member).cached_tokens(messages=CHAT) == 0)
+        assert member.kv_events["known_blocks"] == 0
+
+    listening(scenario, engine=engine, tokenizer=str(tmp_path))
+
+
+def test_between_messages_that_wait_control_takes_its_turns():
+    async def scenario(publisher, member, up):
+        seen = [member.kv_events["stored_blocks"]]
+        for number in range(2, 502):
+            await publisher.send(number, STORED)
+        while seen[-1] < seen[0] + 1000:
+            await asyncio.sleep(0)
+            seen.append(member.kv_events["stored_blocks"])
+        assert max(b - a for a, b in itertools.pairwise(seen)) <= 2 * 3
+
+    listening(scenario)
+
+
+def test_a_tokenizer_that_comes_later_is_taken(engine, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    held = path.read_bytes()
+    path.unlink()
+
+    async def scenario(publisher, member, up):
+        assert "no tokenizer" in member.kv_events["text"]
+        path.write_bytes(held)
+        up.control.take_restart(member)
+        await publisher.send(2, STORED)
+        await until(lambda: member.kv_events["text"] == "read")
+
+    listening(scenario, engine=engine, tokenizer=str(tmp_path))
 
 
 def test_a_bad_message_is_counted_and_the_next_one_taken():

@@ -105,6 +105,8 @@ class Chains:
         """What the first block follows: a block, or the beginning of a prompt."""
         if event.parent_block_hash is not None:
             return self._blocks.get(event.parent_block_hash) or _Block(None, (), [])
+        if event.lora_id is not None and event.lora_name is None:
+            return _Block(None, (), [])  # an older release: of which adapter is not told
         match _other_keys(event, 0):
             case []:
                 return _Block(State(), self._roots(event.lora_name, None), [])

@@ -92,6 +92,7 @@ def _read_one(event: Any) -> Event | None:
 class Step(Enum):
     """How a sequence number follows the last one."""
 
+    FIRST = "first"  # nothing has been heard before
     NEXT = "next"
     GAP = "gap"  # messages between were lost
     AGAIN = "again"  # it started anew: another engine process
@@ -101,12 +102,14 @@ class Sequence:
     """Sequence numbers of one publisher."""
 
     def __init__(self) -> None:
-        self.wanted: int | None = None  # None: nothing has been heard yet
+        self.wanted: int | None = None  # None: nothing has been heard
 
     def take(self, number: int) -> Step:
         """Classify a number and wait for the one after it."""
         wanted, self.wanted = self.wanted, number + 1
-        if wanted is None or number == wanted:
+        if wanted is None:
+            return Step.FIRST
+        if number == wanted:
             return Step.NEXT
         return Step.GAP if number > wanted else Step.AGAIN
 

@@ -58,6 +58,7 @@ class Readings:
         try:
             vocabulary = await self._vocabulary(path)
         except ConfigError as error:
+            self._vocabularies.pop(path, None)  # the file may come
             return None, str(error)
         model = model_to_ask(member)
 

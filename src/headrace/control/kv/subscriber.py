@@ -56,8 +56,9 @@ class Subscriber:
         self._sequence = Sequence()
         self._chains = Chains(self._roots)
         self._entered_tokens = 0  # of a block of the table that is not full yet
+        self._generation = member.generation  # whose cache the chains are
         self._learn_at_s = 0.0
-        self._models: set[str] = set()  # for which it was learned
+        self._learned_for: tuple[set[str], str | None] = (set(), None)  # models, tokenizer
         self._is_learned = False
         self._socket: Any = None
         self.counts: dict[str, Any] = {"stored_blocks": 0, "removed_blocks": 0, "cleared": 0}
@@ -65,7 +66,7 @@ class Subscriber:
 
     async def turn(self) -> None:
         """Wait for one message and take it in."""
-        if find_spec("zmq") is None:
+        if self._socket is None and find_spec("zmq") is None:
             log.error("control.kv_events_port: needs `pip install headrace[kv-events]`")
             await asyncio.sleep(WITHOUT_ZMQ_S)
             return
@@ -82,6 +83,7 @@ class Subscriber:
         except BadEvents as error:
             self._control.tally.bad_samples["kv_events"] += 1
             log.debug("%s: %s", self._member.id, error)
+        await asyncio.sleep(0)  # a message that is there already is received without a pause
 
     def close(self) -> None:
         """Close the connection."""
@@ -90,13 +92,14 @@ class Subscriber:
 
     async def _learn(self) -> bool:
         """Learn how the replica's tokens are read, if it is time; False: not known yet."""
-        models = set(self._member.cards)
-        is_due = time.monotonic() >= self._learn_at_s or models != self._models
-        if not models or not is_due:
+        member = self._member
+        learn_for = set(member.cards), self._control.readings.path_of(member)
+        is_due = time.monotonic() >= self._learn_at_s or learn_for != self._learned_for
+        if not member.cards or not is_due:
             return self._is_learned
-        self._models = models
+        self._learned_for = learn_for
         try:
-            reading, outcome = await self._control.readings.of(self._member)
+            reading, outcome = await self._control.readings.of(member)
         except FetchError:
             self._learn_at_s = time.monotonic() + UNANSWERED_S
             return self._is_learned
@@ -106,7 +109,7 @@ class Subscriber:
         if self.counts.get("text") != outcome:
             self.counts["text"] = outcome
             if reading is None and self._control.config.control.kv_tokenizers:
-                log.warning("replica %s: its KV events are not read: %s", self._member.id, outcome)
+                log.warning("replica %s: its KV events are not read: %s", member.id, outcome)
         return True
 
     def _roots(self, lora: str | None, salt: bytes | None) -> tuple[int, ...]:
@@ -119,15 +122,28 @@ class Subscriber:
         if len(frames) != 3:
             raise BadEvents(f"{len(frames)} frames, wanted 3")
         number, events = number_of(frames[1]), read(frames[2])
-        wanted = self._sequence.wanted
+        if self._generation != self._member.generation:  # control has seen the engine restart
+            await self._begin_anew()
+            self._sequence = Sequence()
+        wanted = self._sequence.wanted or 0
         step = self._sequence.take(number)
-        if wanted is None and number > 0:
-            await self._catch_up(number)
-        elif step is Step.AGAIN:
+        is_whole = step is Step.NEXT or (step is Step.GAP and await self._replay(wanted, number))
+        if step is Step.AGAIN:
             self._forget("its events start anew")
-        elif step is Step.GAP and wanted is not None and not await self._replay(wanted, number):
+            await self._begin_anew()
+        elif step is Step.GAP and not is_whole:
             self._forget(f"events {wanted} to {number - 1} are lost")
+        if not is_whole:
+            await self._catch_up(number)
         self._apply(events)
+
+    async def _begin_anew(self) -> None:
+        """The engine is another process: with an empty cache, and perhaps another template."""
+        self._generation = self._member.generation
+        self._chains.clear()
+        self._is_learned, self._learn_at_s = False, 0.0
+        while not await self._learn():
+            await asyncio.sleep(NOT_YET_S)
 
     def _apply(self, events: list[Event]) -> None:
         counts = self.counts
@@ -160,12 +176,20 @@ class Subscriber:
         log.info("replica %s: %s; what it was known to hold is forgotten", self._member.id, why)
         self._chains.clear()
         self._control.take_empty_cache(self._member)
+        self._generation = self._member.generation
 
     async def _catch_up(self, end: int) -> None:
         """What the cache holds from before we listened, as far back as the engine remembers."""
+        if end == 0:
+            return
+        found = Sequence()
         async with contextlib.aclosing(self._missed(0, end)) as missed:
-            async for _, events in missed:
+            async for number, events in missed:
+                if found.take(number) is Step.GAP:
+                    self._forget(f"events before {number} are lost")
                 self._apply(events)
+        if found.take(end) is Step.GAP:
+            self._forget(f"events before {end} are lost")
 
     async def _replay(self, first: int, end: int) -> bool:
         """Take in the messages from `first` up to and without `end`; False if one is missing."""
