@@ -12,6 +12,7 @@ from chat_models import FakeEngine, bracketed, byte_level, chatml, sentence_piec
 from fake_plane import play, until
 from hypothesis import given
 from hypothesis import strategies as st
+from kv_publisher import Publisher, as_map, batch
 from route_rig import settings
 
 from headrace.control.kv.events import (
@@ -33,10 +34,6 @@ from headrace.core.scan import BodyScan
 # Sent by a real vLLM 0.32.0: an 80-token prompt, the same with another salt, 64 further tokens.
 CAPTURE = Path(__file__).parents[2] / "fixtures" / "vllm-0.32.0-kv-events.jsonl"
 MESSAGES = [json.loads(line) for line in CAPTURE.read_text().splitlines()]
-
-
-def batch(*events):
-    return msgspec.msgpack.encode([1.0, list(events), 0])
 
 
 STORED = {"type": "BlockStored", "block_hashes": [1, 2**64 - 1], "token_ids": [0] * 32}
@@ -103,41 +100,6 @@ def test_gaps_and_new_beginnings_show_in_the_sequence():
     assert number_of((2**64 - 1).to_bytes(8, "big")) == 2**64 - 1
     with pytest.raises(BadEvents):
         number_of(b"\x00")
-
-
-class Publisher:
-    """An engine's publisher and its replay socket."""
-
-    def __init__(self):
-        zmq = pytest.importorskip("zmq", reason="headrace[kv-events] is missing")
-        self.zmq = zmq
-        context = pytest.importorskip("zmq.asyncio").Context.instance()
-        self.pub, self.router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
-        self.port = self.pub.bind_to_random_port("tcp://127.0.0.1")
-        self.replay_port = self.router.bind_to_random_port("tcp://127.0.0.1")
-        self.kept = {}
-        self.asked = []
-        self.task = asyncio.ensure_future(self._replay())
-
-    async def send(self, number, *events, lost=False):
-        self.kept[number] = batch(*events)
-        if not lost:
-            await self.pub.send_multipart([b"kv-events", number.to_bytes(8, "big"), batch(*events)])
-
-    async def _replay(self):
-        while True:
-            who, _, first = await self.router.recv_multipart()
-            self.asked.append(int.from_bytes(first, "big"))
-            for number, payload in sorted(self.kept.items()):
-                if number >= self.asked[-1]:
-                    head = [who, b"", b"kv-events", number.to_bytes(8, "big")]
-                    await self.router.send_multipart([*head, payload])
-            await self.router.send_multipart([who, b"", b"", b"\xff" * 8, b""])
-
-    def close(self):
-        self.task.cancel()
-        self.pub.close(0)
-        self.router.close(0)
 
 
 def listening(scenario, *, replay=True, engine=None, tokenizer=None, before=()):
@@ -324,10 +286,6 @@ class Asking:
         self.now_ns += 10**9
         found = explain(self.balancer, request, self.now_ns)["replicas"][0]
         return found["terms"]["hit_tokens"]
-
-
-def as_map(event):
-    return {"type": "BlockStored", **msgspec.to_builtins(event)}
 
 
 def test_what_another_gateway_sent_is_known_until_the_engine_drops_it(engine, tmp_path):
