@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 CONFIG = """
 replicas: [{{url: "{url}", kv_events_port: {port}, kv_replay_port: {replay_port}}}]
 control: {{kv_tokenizers: [{{model: m, path: "{path}"}}]}}
+server: {{drain_settle_s: 0}}
 health: {{interval_s: 0.2, success_threshold: 1, slow_start_s: 0}}
 """
 CHAT = {"role": "user", "content": "the river flows under bridges and over them. " * 40}

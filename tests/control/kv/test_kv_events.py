@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
 from chat_models import FakeEngine, bracketed, byte_level, chatml, sentence_piece
 from fake_plane import play, until
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from kv_publisher import Publisher, as_map, batch
 from route_rig import settings
 
+from headrace.control.kv import subscriber as subscriber_module
 from headrace.control.kv.events import (
     BadEvents,
     Cleared,
@@ -77,6 +79,7 @@ def test_other_memory_and_further_attention_groups_are_left_out(more):
     "payload",
     [
         *(b"", b"\xff", b"\x93\x01", msgspec.msgpack.encode([1.0]), batch(3), batch({}), batch([])),
+        b"\x91" * 100_000,
         batch({**STORED, "token_ids": [-1]}),
         batch({**STORED, "block_size": 0}),
         batch({**STORED, "block_hashes": ["x"]}),
@@ -233,6 +236,25 @@ def test_between_messages_that_wait_control_takes_its_turns():
         assert max(b - a for a, b in itertools.pairwise(seen)) <= 2 * 3
 
     listening(scenario)
+
+
+def test_an_engine_that_cannot_say_yet_is_asked_again(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(subscriber_module, "UNANSWERED_S", 0.1)
+    monkeypatch.setattr(subscriber_module, "NOT_YET_S", 0.1)
+    say, refusals = engine.tokenize, [web.HTTPServiceUnavailable] * 5
+
+    async def tokenize(asked):
+        if refusals:
+            raise refusals.pop()()
+        return await say(asked)
+
+    engine.tokenize = tokenize
+
+    async def scenario(publisher, member, up):
+        assert not refusals
+        assert member.kv_events["text"] == "read"
+
+    listening(scenario, engine=engine, tokenizer=str(tmp_path))
 
 
 def test_a_tokenizer_that_comes_later_is_taken(engine, tmp_path):

@@ -75,7 +75,7 @@ def read(payload: bytes) -> list[Event]:
         if len(events) > MAX_EVENTS:
             raise ValueError(f"{len(events)} events in one message, at most {MAX_EVENTS}")
         found = [event for event in map(_read_one, events) if event is not None]
-    except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise BadEvents(f"no batch of KV events: {error}") from None
     return [e for e in found if e.medium in IN_GPU and e.group_idx in FIRST_GROUP]
 

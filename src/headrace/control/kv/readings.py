@@ -25,6 +25,7 @@ log = logging.getLogger("headrace.kv_events")
 
 TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 4 << 20
+NOT_NOW = (429, 502, 503, 504)  # statuses that say nothing of what was asked
 
 
 class _Tokens(msgspec.Struct):
@@ -67,7 +68,7 @@ class Readings:
 
         template = await learn(tokenize, vocabulary)
         if template is None:
-            return None, f"{path} does not spell what the replica tokenizes"
+            return None, f"the replica refuses /tokenize, or {path} does not spell its tokens"
         return Reading(vocabulary, template), "read"
 
     async def _vocabulary(self, path: str) -> Vocabulary:
@@ -88,7 +89,7 @@ class Readings:
             )
             return _answer.decode(page).tokens
         except FetchError as error:
-            if error.trouble is not Trouble.STATUS:
+            if error.trouble is not Trouble.STATUS or error.status in NOT_NOW:
                 raise
             return None  # a template may refuse roles
         except msgspec.MsgspecError:
