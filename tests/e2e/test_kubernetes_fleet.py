@@ -55,8 +55,8 @@ class Cluster:
 
     def __init__(self, api, folder):
         self.api = api
-        self.first = free_ports(COUNT)
-        self.port, self.admin = free_port(), free_port()
+        self.first = free_ports(COUNT + 2)
+        self.port, self.admin = self.first + COUNT, self.first + COUNT + 1
         self.folder = folder
 
     def slice(self, number, **conditions):
@@ -66,7 +66,14 @@ class Cluster:
     def __enter__(self):
         words = ("--replicas", str(COUNT), "--port", str(self.first), "--speedup", "2")
         self.mock = Command("mock", "--model", "tiny", *words)
-        self.mock.wait_line(b"headrace mock ready", 60)
+        try:
+            self.mock.wait_line(b"headrace mock ready", 60)
+            return self.start_gateway()
+        except BaseException:
+            self.mock.stop()
+            raise
+
+    def start_gateway(self):
         for number in range(COUNT):
             self.api.do("put", "endpointslices", self.slice(number))
         self.gateway = Command(
@@ -76,6 +83,8 @@ class Cluster:
         )
         self.gateway.wait_line(b"headrace ready", 60)
         self.until(lambda: self.states() == ["ready"] * COUNT)
+        models = f"http://127.0.0.1:{self.port}/v1/models"
+        self.until(lambda: b'"tiny"' in get(models))  # the data plane follows within 50 ms
         return self
 
     def __exit__(self, *_):
@@ -100,7 +109,7 @@ class Cluster:
 
     def stream(self, into):
         """Read one stream of some seconds to its end."""
-        body = {"model": "tiny", "prompt": "hello", "max_tokens": 300, "stream": True}
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 1200, "stream": True}
         url = f"http://127.0.0.1:{self.port}/v1/completions"
         into.append(get(url, json.dumps(body).encode(), 60))
 

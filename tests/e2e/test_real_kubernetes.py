@@ -113,16 +113,23 @@ class Cluster:
 
     def __init__(self, api):
         self.api = api
-        self.first, self.port, self.admin = free_ports(COUNT), free_port(), free_port()
+        self.first = free_ports(COUNT + 2)
+        self.port, self.admin = self.first + COUNT, self.first + COUNT + 1
 
     def __enter__(self):
         words = ("--replicas", str(COUNT), "--port", str(self.first), "--host", HOST)
         self.mock = Command("mock", "--model", "tiny", "--speedup", "2", *words)
-        self.mock.wait_line(b"headrace mock ready", 60)
-        for number in range(COUNT):
-            self.api.make(IN_NS, slice_of(number, self.first + number))
-        self.gateway = self.serve(READER, self.port, self.admin)
+        try:
+            self.mock.wait_line(b"headrace mock ready", 60)
+            for number in range(COUNT):
+                self.api.make(IN_NS, slice_of(number, self.first + number))
+            self.gateway = self.serve(READER, self.port, self.admin)
+        except BaseException:
+            self.mock.stop()
+            raise
         self.wait_ready(COUNT)
+        models = f"http://127.0.0.1:{self.port}/v1/models"
+        until(lambda: b'"tiny"' in get(models))  # the data plane follows within 50 ms
         return self
 
     def __exit__(self, *_):
@@ -170,7 +177,7 @@ def test_slices_come_go_and_drain_by_watch(cluster, api):
     read = []
 
     def stream():
-        body = {"model": "tiny", "prompt": "hello", "max_tokens": 300, "stream": True}
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 1200, "stream": True}
         url = f"http://127.0.0.1:{cluster.port}/v1/completions"
         read.append(get(url, json.dumps(body).encode(), 60))
 
