@@ -7,6 +7,7 @@ conflict, and a Lease is neither created with one nor replaced without.
 import asyncio
 import json
 import re
+from functools import partial
 
 from aiohttp import web
 
@@ -41,8 +42,8 @@ class FakeApi:
 
     async def start(self):
         app = web.Application()
-        app.router.add_get(SLICES, lambda r: self._serve(r, "endpointslices"))
-        app.router.add_get(PODS, lambda r: self._serve(r, "pods"))
+        app.router.add_get(SLICES, partial(self._serve, resource="endpointslices"))
+        app.router.add_get(PODS, partial(self._serve, resource="pods"))
         app.router.add_get(SCALE, self._scale)
         app.router.add_patch(SCALE, self._scale)
         app.router.add_patch(PODS + "/{name}", self._patch_pod)
