@@ -10,19 +10,16 @@ stops and restarts it. `--only hang-up` needs the first one alone.
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 import aiohttp
-from rig import net
+from rig.serving import Serving
 
 HANG_UPS = 10
 FAULTS = ("stop", "terminate", "kill engine core", "kill")
@@ -30,32 +27,10 @@ STOPPED_S = 20.0
 SETTLE_S = 3.0
 
 
-class Gateway:
-    """`headrace serve` with its defaults, and streams re-sent before their first token."""
-
-    def __init__(self, urls):
-        port, admin_port = net.free_ports(2)
-        self.data, self.admin = (f"http://127.0.0.1:{p}" for p in (port, admin_port))
-        config = {
-            "replicas": urls,
-            "server": {
-                "host": "127.0.0.1",
-                "port": port,
-                "admin_port": admin_port,
-                "processes": 1,
-                "drain_settle_s": 0,
-            },
-            "retry": {"before_first_token": True, "min_per_s": 100},
-        }
-        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-            json.dump(config, file)
-        words = [sys.executable, "-m", "headrace", "serve", "--config", file.name]
-        self.log = Path(file.name).with_suffix(".log")
-        self.process = subprocess.Popen(words, stderr=self.log.open("w"))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(20)
+def gateway_over(urls):
+    """A gateway with its defaults, and streams re-sent before their first token."""
+    retry = {"before_first_token": True, "min_per_s": 100}
+    return Serving({"replicas": urls, "retry": retry})
 
 
 class Engine:
@@ -234,7 +209,7 @@ async def main(options):
     first, *others = options.engines
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         if not options.only or "hang-up" in options.only:
-            gateway = Gateway([first])
+            gateway = gateway_over([first])
             try:
                 await until(lambda: all_ready(session, gateway))
                 for name, through in (("direct", first), ("through headrace", gateway.data)):
@@ -246,7 +221,7 @@ async def main(options):
         if not others or not faults:
             return
         engine = Engine(others[0], options.start)
-        gateway = Gateway([first, engine.url])
+        gateway = gateway_over([first, engine.url])
         try:
             engine.start()
             await until(lambda: all_ready(session, gateway))

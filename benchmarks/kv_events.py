@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +23,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
-from rig import net
+from rig.serving import Serving
 
 from headrace.control.kv.chains import Chains, Reading
 from headrace.control.kv.events import Stored, read
@@ -111,62 +109,42 @@ def reading():
     print(f"{tracemalloc.get_traced_memory()[0] / blocks:.0f} bytes for a known block")
 
 
-class Gateway:
-    """`headrace serve` over the engines, one of two."""
+def gateway_over(engines, model, tokenizer):
+    """One of two gateways; without a tokenizer it does not listen."""
+    replicas = [
+        {"url": url, "kv_events_port": int(events), "kv_replay_port": int(replay)}
+        for url, events, replay in engines
+    ]
+    config = {"replicas": replicas, "routing": {"gateways": 2}}
+    if tokenizer:
+        config["control"] = {"kv_tokenizers": [{"model": model, "path": tokenizer}]}
+    else:
+        config["replicas"] = [entry["url"] for entry in replicas]
+    return Serving(config)
 
-    def __init__(self, engines, model, tokenizer):
-        port, admin_port = net.free_ports(2)
-        self.data, self.admin = (f"http://127.0.0.1:{p}" for p in (port, admin_port))
-        config = {
-            "replicas": [
-                {"url": url, "kv_events_port": int(events), "kv_replay_port": int(replay)}
-                for url, events, replay in engines
-            ],
-            "server": {
-                "host": "127.0.0.1",
-                "port": port,
-                "admin_port": admin_port,
-                "processes": 1,
-                "drain_settle_s": 0,
-            },
-            "routing": {"gateways": 2},
-        }
-        if tokenizer:
-            config["control"] = {"kv_tokenizers": [{"model": model, "path": tokenizer}]}
-        else:
-            for entry in config["replicas"]:
-                del entry["kv_events_port"], entry["kv_replay_port"]
-        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-            json.dump(config, file)
-        words = [sys.executable, "-m", "headrace", "serve", "--config", file.name]
-        log = Path(file.name).with_suffix(".log")
-        self.process = subprocess.Popen(words, stderr=log.open("w"))
 
-    async def ready(self, session):
-        while True:
-            try:
-                async with session.get(self.admin + "/replicas") as answer:
-                    rows = (await answer.json())["replicas"]
-                if all(row["state"] == "ready" for row in rows):
-                    return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.2)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(20)
+async def ready(gateway, session):
+    """Wait until all engines are."""
+    while True:
+        try:
+            async with session.get(gateway.admin + "/replicas") as answer:
+                rows = (await answer.json())["replicas"]
+            if all(row["state"] == "ready" for row in rows):
+                return
+        except aiohttp.ClientError:
+            pass
+        await asyncio.sleep(0.2)
 
 
 async def talk(args, tokenizer):
     """Prompt tokens that the engines found in their caches, and of them those that were known."""
-    gateways = [Gateway(args.engine, args.model, tokenizer) for _ in range(2)]
+    gateways = [gateway_over(args.engine, args.model, tokenizer) for _ in range(2)]
     rng = random.Random(args.seed + bool(tokenizer))
     cached = known = 0
     try:
         async with aiohttp.ClientSession() as session:
             for gateway in gateways:
-                await gateway.ready(session)
+                await ready(gateway, session)
             await asyncio.sleep(2)  # until the subscriptions have arrived
             for _ in range(REAL_CHATS):
                 said = [{"role": "user", "content": " ".join(rng.choices(WORDS, k=FIRST_WORDS))}]
