@@ -64,6 +64,9 @@ class Container:
         self.log = log
         children = Path(f"/proc/{self.outside.pid}/task/{self.outside.pid}/children")
         self.pid = int(until(children.read_text))
+        user = self.config["User"].partition(":")[0]
+        status = Path(f"/proc/{self.pid}/status")
+        until(lambda: f"\nUid:\t{user}\t" in status.read_text())  # chroot comes before setuid
 
     def beside(self, *words, spaces=("-m", "-n")):
         """What starts `words` as the same user; by default it outlives the container."""
