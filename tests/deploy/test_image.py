@@ -87,8 +87,9 @@ class Container:
         return self
 
     def __exit__(self, *failure):
-        self.outside.kill()
-        self.outside.wait()
+        if self.outside.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)  # --kill-child ends with the change of user
+        self.outside.wait(30)
 
 
 def until(seen, timeout_s=30.0):
