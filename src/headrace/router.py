@@ -7,7 +7,7 @@ from one thread. Time comes in as `now_ns`, any clock that never goes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.config import Admission, Retry, Routing, normalize, parse_replicas, replica_id
@@ -273,8 +273,8 @@ class Router:
         self,
         url: str,
         *,
-        stored: Sequence[int] = (),
-        removed: Sequence[int] = (),
+        stored: Iterable[int] = (),
+        removed: Iterable[int] = (),
         stored_tokens: int = 0,
     ) -> None:
         """Say what entered and left an engine's prefix cache, whoever sent the requests.
@@ -298,7 +298,7 @@ class Router:
             self._write(member)
         member.entered_tokens += stored_tokens
         blocks, member.entered_tokens = divmod(member.entered_tokens, BLOCK_TOKENS)
-        self._segment.store_prefixes(member.slot, list(stored), blocks)
+        self._segment.store_prefixes(member.slot, stored, blocks)
         self._segment.remove_prefixes(member.slot, removed)
 
     def _read_gauges(

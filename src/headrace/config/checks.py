@@ -55,6 +55,11 @@ def reason(text: str) -> str | None:
     return None if fits else f"must be one line of at most {MAX_REASON_CHARS} characters"
 
 
+def one_line(text: str) -> str:
+    """The text with a space for every character that `reason` refuses."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def origin(text: str) -> str | None:
     """The value of an Origin header, or `*`."""
     return None if _ORIGIN.match(text) else "must be * or http(s)://HOST[:PORT]"

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 MAX_SLOTS: Final[int]
@@ -74,12 +74,12 @@ class Segment:
         """The replica is gone; the slot may be used again once `requests` is 0."""
     def row(self, slot: int) -> dict[str, Any] | None:
         """What write_row wrote; None if it could not be read whole."""
-    def store_prefixes(self, slot: int, keys: Sequence[int], blocks: int) -> None:
+    def store_prefixes(self, slot: int, keys: Iterable[int], blocks: int) -> None:
         """An engine has stored blocks in its prefix cache.
 
         Args:
             slot: the replica's; its row is `followed`.
-            keys: of prompts, at most 512; they are resident, and the most recently used.
+            keys: of prompts; they are resident, and the most recently used.
             blocks: of 64 tokens that entered the cache, with or without a key; older entries age.
         """
     def remove_prefixes(self, slot: int, keys: Iterable[int]) -> None:

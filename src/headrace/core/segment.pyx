@@ -14,6 +14,7 @@ from headrace.core.lb cimport (
     learn_speed,
     learn_speed_add,
     learn_speed_value,
+    prefix_advance,
     prefix_capacity,
     prefix_forget,
     prefix_insert,
@@ -195,12 +196,15 @@ cdef class Segment:
         cdef uint64_t found[PREFIX_MAX_BLOCKS]
         cdef int i = 0
         self._slot(slot)
-        for key in keys[:PREFIX_MAX_BLOCKS]:
+        self._capacities(capacity)
+        prefix_advance(&t, slot, <uint32_t>min(blocks, <uint64_t>PREFIX_MAX_CAPACITY))
+        for key in keys:
             found[i] = key
             i += 1
-        self._capacities(capacity)
-        prefix_insert(&t, found, i, slot, <uint32_t>min(blocks, <uint64_t>PREFIX_MAX_CAPACITY),
-                      capacity)
+            if i == PREFIX_MAX_BLOCKS:
+                prefix_insert(&t, found, i, slot, 0, capacity)
+                i = 0
+        prefix_insert(&t, found, i, slot, 0, capacity)
 
     def remove_prefixes(self, int slot, keys):
         cdef prefix_table t = prefix_of(self.base)

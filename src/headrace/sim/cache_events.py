@@ -37,10 +37,4 @@ class CacheEvents:
         stored = [key for key, is_stored in last.items() if is_stored]
         removed = [key for key, is_stored in last.items() if not is_stored]
         for router in self._routers:
-            for at in range(0, max(len(stored), 1), 512):
-                router.take_cache(
-                    url,
-                    stored=stored[at : at + 512],
-                    removed=removed if at == 0 else (),
-                    stored_tokens=tokens if at == 0 else 0,
-                )
+            router.take_cache(url, stored=stored, removed=removed, stored_tokens=tokens)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
+from headrace.config.checks import one_line
 from headrace.control.discovery import shapes
 
 log = logging.getLogger("headrace.discovery")
@@ -179,7 +180,7 @@ def message_of(body: bytes) -> str:
         text = str(orjson.loads(body)["message"])
     except MALFORMED:
         pass
-    return "".join(c if c.isprintable() else " " for c in text[:MAX_MESSAGE_CHARS])
+    return one_line(text[:MAX_MESSAGE_CHARS])
 
 
 def _key(entry: dict[str, Any]) -> tuple[str, str]:

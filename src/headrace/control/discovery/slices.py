@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.config import MAX_REASON_CHARS, ReplicaConfig, parse_replicas
+from headrace.config.checks import one_line
 from headrace.control.discovery.dns import DEFAULT_PORT
 from headrace.errors import ConfigError
 
@@ -208,7 +209,7 @@ def _drain_reason(text: str | None) -> str:
     """Why the pod is to be drained, as one line; empty: it is not."""
     if text is None or text.strip().lower() == "false":
         return ""
-    clean = "".join(c if c.isprintable() else " " for c in text).strip()
+    clean = one_line(text).strip()
     return clean[:MAX_REASON_CHARS] or "drained by an annotation"
 
 

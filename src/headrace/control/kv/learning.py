@@ -23,7 +23,8 @@ Tokenize = Callable[[dict[str, Any]], Awaitable[list[int] | None]]  # None: the 
 CONTENTS = ("Zurich7 quartz", "Oslo4 velvet", "Lima9 copper", "Cairo2 walnut")
 ROLES = ("system", "user", "assistant", "user")
 # Where a system message only stands before the first question, chats without one are read.
-CHATS = (ROLES[3:], ROLES[1:], ROLES)
+ANSWERED = ROLES[1:]
+CHATS = (ROLES[3:], ANSWERED, ROLES)
 SPACES = (b" ", b"\n", b"\t", b"\r")
 SPACED = f"\n {CONTENTS[2]}"
 REASONING = (b"<think>", b"</think>")
@@ -40,10 +41,12 @@ async def learn(tokenize: Tokenize, vocabulary: Vocabulary) -> Template | None:
     openings: list[Opening] = []
     endings: dict[str, list[Ending]] = {}
     answer_begins: list[bytes] = []
-    for roles in CHATS:
-        contents = CONTENTS[-len(roles) :]
-        text = await _chat_text(tokenize, vocabulary, roles, contents)
-        fixed = _between(text, contents)
+    texts = {
+        roles: await _chat_text(tokenize, vocabulary, roles, CONTENTS[-len(roles) :])
+        for roles in CHATS
+    }
+    for roles, text in texts.items():
+        fixed = _between(text, CONTENTS[-len(roles) :])
         if fixed is None or not all(fixed[1:]):
             continue
         openings.append(Opening(fixed[0], roles[0]))
@@ -53,7 +56,7 @@ async def learn(tokenize: Tokenize, vocabulary: Vocabulary) -> Template | None:
     plain = _between(await _text(tokenize, vocabulary, {"prompt": CONTENTS[0]}), CONTENTS[:1])
     if plain is not None:
         openings.append(Opening(plain[0], PROMPT))
-    await _add_unread(tokenize, vocabulary, endings, answer_begins)
+    await _add_unread(tokenize, vocabulary, endings, answer_begins, texts[ANSWERED] or b"")
     return Template(openings, endings) if openings else None
 
 
@@ -62,18 +65,17 @@ async def _add_unread(
     vocabulary: Vocabulary,
     endings: dict[str, list[Ending]],
     answer_begins: list[bytes],
+    usual: bytes,
 ) -> None:
     """Mark where an answer, as it was generated, is not what later turns make of it."""
     questions = endings.setdefault("user", [])
     earlier = {ending.text for ending in questions}
     questions += [Ending(text, UNREAD) for text in answer_begins if text not in earlier]
 
-    usual = await _chat_text(tokenize, vocabulary, ROLES[1:], CONTENTS[1:]) or b""
-
     async def changes(answer: str) -> bool:
         """Whether an earlier answer does not stand in a prompt as it is."""
         contents = (CONTENTS[1], answer, CONTENTS[3])
-        text = await _chat_text(tokenize, vocabulary, ROLES[1:], contents)
+        text = await _chat_text(tokenize, vocabulary, ANSWERED, contents)
         return text != usual.replace(CONTENTS[2].encode(), answer.encode())
 
     if await changes(SPACED):

@@ -29,7 +29,7 @@ from headrace.control.kv.events import (
     number_of,
     read,
 )
-from headrace.core.scan import MAX_PREFIX_KEYS, prefix_root
+from headrace.core.scan import prefix_root
 from headrace.request import BLOCK_TOKENS
 
 if TYPE_CHECKING:
@@ -167,9 +167,7 @@ class Subscriber:
         segment, slot = self._control.segment, self._member.slot
         tokens = self._entered_tokens + change.tokens
         blocks, self._entered_tokens = divmod(tokens, BLOCK_TOKENS)
-        for at in range(0, max(len(change.stored), blocks > 0), MAX_PREFIX_KEYS):
-            segment.store_prefixes(slot, change.stored[at : at + MAX_PREFIX_KEYS], blocks)
-            blocks = 0
+        segment.store_prefixes(slot, change.stored, blocks)
         segment.remove_prefixes(slot, change.removed)
 
     def _forget(self, why: str) -> None:
